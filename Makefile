@@ -1,0 +1,61 @@
+# The everyday commands. Each sets up .venv by itself the first time it is needed.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check docs bench wheel-test clean
+
+# Any Python that is new enough and can make a virtual environment; override with PYTHON=...
+PYTHON ?= $(shell for p in python3 python python3.11 python3.12 python3.13 python3.14; do \
+	command -v $$p >/dev/null 2>&1 || continue; \
+	$$p -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$p && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# The workflow that `make demo` runs, what `make test` runs (all by default), further options.
+DEMO ?= examples/airports/workflow.json
+TESTS ?=
+ARGS ?=
+
+help: ## list these commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## make .venv with all that developing needs
+
+# uv installs in seconds what takes pip a minute; where it cannot be had, pip does it.
+$(STAMP): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "yukta_rx needs Python 3.11 or newer with venv and ensurepip;" \
+		"install it or say where it is: make PYTHON=/path/to/python3"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@if $(BIN)/python -m pip install --quiet --disable-pip-version-check uv; then \
+		$(BIN)/uv pip install --quiet --python $(BIN)/python --editable '.[dev]'; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'; \
+	fi
+	@touch $@
+
+demo: $(STAMP) ## run an example workflow with live progress
+	$(BIN)/yukta run $(DEMO)
+
+test: $(STAMP) ## run the tests (TESTS=tests/config ARGS='-k name')
+	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+check: $(STAMP) ## lint, format check, layers, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+
+docs: $(STAMP) ## write the reference pages that are made from the code
+	$(BIN)/python docs/render.py
+
+bench: $(STAMP) ## measure the streams core beside a plain loop and raw reactivex
+	$(BIN)/python -m bench $(ARGS)
+
+wheel-test: $(STAMP) ## build the wheel, install it elsewhere, run the demo there
+	DEMO=$(DEMO) .ci/wheel-test $(BIN)/python
+
+clean: ## remove .venv and everything that was built
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache \
+		.ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

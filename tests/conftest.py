@@ -1,0 +1,27 @@
+"""What every test shares: code of ours that blocks the event loop fails the test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Done once before a loop runs; a test may do it inside its own.
+BEFORE_THE_LOOP = (
+    ("yukta_rx/config/load.py", {"load_settings"}),
+    ("yukta_rx/plugins/registry.py", {"load"}),
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def blockbuster() -> Iterator[BlockBuster]:
+    """Raise BlockingError when yukta_rx sleeps, reads or waits on the thread of an event loop."""
+    with blockbuster_ctx("yukta_rx") as active:
+        for function in active.functions.values():
+            for file, names in BEFORE_THE_LOOP:
+                function.can_block_in(file, names)
+        yield active

@@ -1,0 +1,74 @@
+"""yukta_rx: workflows as live, back-pressured streams that people and programs can steer."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from yukta_rx import errors
+    from yukta_rx.config.load import load_settings
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.errors import BadInputError, RunAbortedError
+    from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.model.message import Message, to_port
+    from yukta_rx.model.status import TaskStatus
+    from yukta_rx.model.workflow import WorkflowDefinition
+    from yukta_rx.plugins.config import PluginConfig
+    from yukta_rx.plugins.context import NodeContext
+    from yukta_rx.plugins.contract import ProcessorPlugin, processor, terminal, trigger
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BadInputError",
+    "ExecutionEvent",
+    "Message",
+    "NodeContext",
+    "PluginConfig",
+    "ProcessorPlugin",
+    "RunAbortedError",
+    "Settings",
+    "TaskStatus",
+    "WorkflowDefinition",
+    "__version__",
+    "errors",
+    "load_settings",
+    "processor",
+    "terminal",
+    "to_port",
+    "trigger",
+]
+
+# Where each public name lives. It is loaded when it is first used, so a bare import stays light.
+_HOMES = {
+    "BadInputError": "errors",
+    "ExecutionEvent": "model.events",
+    "Message": "model.message",
+    "NodeContext": "plugins.context",
+    "PluginConfig": "plugins.config",
+    "ProcessorPlugin": "plugins.contract",
+    "RunAbortedError": "errors",
+    "Settings": "config.settings",
+    "TaskStatus": "model.status",
+    "WorkflowDefinition": "model.workflow",
+    "load_settings": "config.load",
+    "processor": "plugins.contract",
+    "terminal": "plugins.contract",
+    "to_port": "model.message",
+    "trigger": "plugins.contract",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("yukta_rx.errors")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"yukta_rx.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *globals()})

@@ -1,0 +1,207 @@
+"""Where commands write: results to stdout, everything said to a person to stderr.
+
+Feature: OBS-03.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import traceback
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from yukta_rx.errors import ConfigError, DefinitionError, ValidationError, YuktaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INVALID = 3
+EXIT_TIMEOUT = 124
+EXIT_INTERRUPTED = 130
+EXIT_PIPE_CLOSED = 141
+
+# Control characters in a plugin's line or an id must not steer the reader's terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+
+
+class CliError(Exception):
+    """A refusal: what the user reads, and how the process ends.
+
+    Args:
+        lines: one sentence each, beginning with the place.
+        exit_code: see API.md, section 6.
+        code: stable word for `--json`.
+        members: further members of the problem object.
+    """
+
+    def __init__(
+        self,
+        *lines: str,
+        exit_code: int = EXIT_FAILED,
+        code: str = "invalid_parameter",
+        members: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__("\n".join(lines))
+        self.lines = lines
+        self.exit_code = exit_code
+        self.code = code
+        self.members = dict(members or {})
+
+
+class Console:
+    """The two streams of one command.
+
+    Attributes:
+        debug: show tracebacks and the log.
+        as_json: speak JSON on stderr too.
+        color: `auto`, `always` or `never`.
+        above: writes a line above a live view, while there is one.
+    """
+
+    def __init__(self) -> None:
+        self.debug = bool(os.environ.get("YUKTA_DEBUG"))
+        self.as_json = False
+        self.color = "auto"
+        self.above: Callable[[str, bool], None] | None = None
+
+    # -- stdout
+
+    def result(self, line: bytes) -> None:
+        """Write one line of output.
+
+        Raises:
+            BrokenPipeError: nobody reads it any more.
+        """
+        if self.above is not None and sys.stdout.isatty():
+            self.above(line.decode(), False)
+            return
+        out = sys.stdout.buffer
+        out.write(line + b"\n")
+
+    def flush(self) -> None:
+        """Hand on what was written.
+
+        Raises:
+            BrokenPipeError: nobody reads it any more.
+        """
+        sys.stdout.flush()
+
+    @staticmethod
+    def close_stdout() -> None:
+        """Forget about a stdout that nobody reads, so that Python's own last flush is quiet."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+    # -- stderr
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """Write one line for a person; control characters are shown, not sent."""
+        shown = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+        if style and self.colored(sys.stderr):
+            shown = click.style(shown, fg=style)
+        if self.above is not None:
+            self.above(shown, True)
+            return
+        sys.stderr.write(shown + "\n")
+        sys.stderr.flush()
+
+    def say_json(self, value: Mapping[str, Any]) -> None:
+        """Write one line of JSON for a program."""
+        sys.stderr.write(json.dumps(value, default=str) + "\n")
+        sys.stderr.flush()
+
+    def colored(self, stream: IO[str]) -> bool:
+        """Whether to write colours to `stream`."""
+        if self.color != "auto":
+            return self.color == "always"
+        if os.environ.get("NO_COLOR"):
+            return False
+        if os.environ.get("FORCE_COLOR"):
+            return True
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    # -- refusals
+
+    def refuse(self, error: BaseException) -> int:
+        """Say what went wrong and return the exit code."""
+        refusal = as_refusal(error)
+        if refusal is None:
+            refusal = CliError(
+                f"unexpected error: {type(error).__name__}: {error}".split("\n", 1)[0]
+                + ("" if self.debug else "; --debug or YUKTA_DEBUG=1 shows where"),
+                code="internal",
+            )
+            logging.getLogger(__name__).debug("unexpected error", exc_info=error)
+        if self.debug:
+            sys.stderr.write("".join(traceback.format_exception(error)))
+        if self.as_json:
+            self.say_json(problem(refusal))
+        else:
+            for line in refusal.lines:
+                self.say(f"yukta: {line}", "red")
+        return refusal.exit_code
+
+
+def as_refusal(error: BaseException) -> CliError | None:
+    """Return an error that is raised on purpose as a refusal, None for any other."""
+    if isinstance(error, CliError):
+        return error
+    if isinstance(error, click.ClickException):
+        return CliError(_one_line(error), exit_code=error.exit_code, code="invalid_parameter")
+    if isinstance(error, ConfigError):
+        return CliError(*error.problems, code=error.code, members=error.members)
+    if isinstance(error, ValidationError):
+        lines = [str(fault) for fault in error.errors]
+        code = EXIT_INVALID if isinstance(error, DefinitionError) else EXIT_FAILED
+        return CliError(*lines, exit_code=code, code=error.code, members=error.members)
+    if isinstance(error, YuktaError):
+        lines = error.detail.splitlines() or [error.code]
+        return CliError(*lines, code=error.code, members=error.members)
+    return None
+
+
+def problem(refusal: CliError) -> dict[str, Any]:
+    """Return the problem object of a refusal (RFC 9457, without a status: this is no HTTP)."""
+    return {
+        **refusal.members,
+        "type": f"urn:yukta:problem:{refusal.code}",
+        "title": refusal.code.replace("_", " "),
+        "code": refusal.code,
+        "detail": "\n".join(refusal.lines),
+    }
+
+
+def _one_line(error: click.ClickException) -> str:
+    text = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return f"{text} (see {context.command_path} --help)" if context is not None else text
+
+
+class LogHandler(logging.Handler):
+    """Shows warnings of the library as lines, with tracebacks only for `--debug`."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.DEBUG if console.debug else logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the record as one line."""
+        try:
+            text = record.getMessage()
+        except Exception:
+            self.handleError(record)
+            return
+        if self._console.as_json:
+            self._console.say_json({"type": "log", "level": record.levelname, "line": text})
+            return
+        self._console.say(f"yukta: {record.levelname.lower()}: {text}", "yellow")
+        if self._console.debug and record.exc_info:
+            sys.stderr.write("".join(traceback.format_exception(*record.exc_info)))

@@ -1,0 +1,91 @@
+"""The `yukta` command: finds the sub-command, and turns every error into a line and a code.
+
+Sub-commands are imported when they are needed, and what is heavy inside them.
+Feature: OBS-03.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
+
+import click
+
+from yukta_rx.cli.console import (
+    EXIT_INTERRUPTED,
+    EXIT_PIPE_CLOSED,
+    EXIT_USAGE,
+    Console,
+    LogHandler,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMMANDS = ("run", "validate", "plugins", "version")
+"""Sub-commands in the order of the help; each is `command` in the module `<name>_command`."""
+
+
+class _Commands(click.Group):
+    """A group whose commands are modules."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        found: click.Command = import_module(f"yukta_rx.cli.{name}_command").command
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            raise click.UsageError(f"no command `{name}`; there is {', '.join(COMMANDS)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Run and check workflows as live, back-pressured streams."""
+
+
+def execute(args: Sequence[str], console: Console | None = None) -> int:
+    """Run one command and return its exit code; no error gets out."""
+    console = console or Console()
+    console.as_json = "--json" in args
+    handler = LogHandler(console)
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        code = cli.main(list(args), "yukta", standalone_mode=False, obj=console)
+        console.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show(sys.stderr)
+        return EXIT_USAGE
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        console.close_stdout()
+        return EXIT_PIPE_CLOSED
+    except Exception as error:
+        return console.refuse(error)
+    finally:
+        root.removeHandler(handler)
+
+
+def main() -> None:
+    """Be the process: run the command line and exit."""
+    code = execute(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        Console.close_stdout()
+        code = code or EXIT_PIPE_CLOSED
+    sys.exit(code)

@@ -1,0 +1,118 @@
+"""The live view of a run on a terminal: nodes and edges as tables.  Feature: OBS-01."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.console import Console as RichConsole
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from yukta_rx.cli.views import STYLES, say_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from yukta_rx.cli.console import Console
+    from yukta_rx.engine.run import Run
+    from yukta_rx.model.events import ExecutionEvent
+
+_REFRESH: Final = 0.125
+"""Seconds between two pictures."""
+
+
+class TableView:
+    """Redraws the tables in place; log lines and results go above them."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rich = RichConsole(
+            stderr=True,
+            highlight=False,
+            no_color=not console.colored(sys.stderr),
+        )
+
+    def event(self, event: ExecutionEvent) -> None:
+        """Write log lines; the rest shows in the tables."""
+        if event.type == "node.log":
+            say_log(self._console, event)
+
+    @contextmanager
+    def watching(self, run: Run) -> Iterator[None]:
+        """Show the tables until the end, and leave the last picture."""
+        live = Live(console=self._rich, auto_refresh=False, redirect_stdout=False)
+
+        def draw() -> None:
+            live.update(picture(run.snapshot()), refresh=True)
+
+        def above(text: str, _is_message: bool) -> None:
+            self._rich.print(Text.from_ansi(text), soft_wrap=True)
+
+        with live:
+            self._console.above = above
+            drawing = asyncio.create_task(_keep(draw))
+            try:
+                yield
+            finally:
+                drawing.cancel()
+                draw()
+                self._console.above = None
+
+
+async def _keep(draw: Callable[[], None]) -> None:
+    while True:
+        draw()
+        await asyncio.sleep(_REFRESH)
+
+
+def picture(snapshot: dict[str, Any]) -> Group:
+    """Return a run's snapshot as tables of its nodes and edges."""
+    execution = snapshot["execution"]
+    seconds = execution.get("durationMs", 0) / 1000
+    status = "PAUSED" if execution["paused"] else execution["status"]
+    title = Text.assemble(
+        (execution["workflowId"], "bold"),
+        "  ",
+        (status, STYLES.get(status, "")),
+        f"  {seconds:.1f} s",
+    )
+    return Group(title, _nodes(snapshot["nodes"]), _edges(snapshot["edges"]))
+
+
+def _nodes(states: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in ("node", "type", "status"):
+        table.add_column(name, overflow="ellipsis", no_wrap=True)
+    for name in ("in", "out", "per s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for state in states:
+        status = "PAUSED" if state["paused"] and state["status"] == "RUNNING" else state["status"]
+        table.add_row(
+            Text(state["nodeId"]),
+            Text(state["type"], "dim"),
+            Text(status, STYLES.get(status, "dim")),
+            "" if state["kind"] == "TRIGGER" else str(state["in"]),
+            "" if state["kind"] == "TERMINAL" else str(state["out"]),
+            f"{state['ratePerSec']:.0f}" if state["ratePerSec"] else "",
+        )
+    return table
+
+
+def _edges(states: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("edge", overflow="ellipsis", no_wrap=True)
+    for name in ("passed", "waiting"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for state in states:
+        port = f":{state['sourcePort']}" if "sourcePort" in state else ""
+        table.add_row(
+            Text(f"{state['source']}{port} -> {state['target']}"),
+            str(state["passed"]),
+            str(state["waiting"]) if state["waiting"] else "",
+        )
+    return table

@@ -1,0 +1,1 @@
+"""The settings: declared once, read from file, environment and overrides, checked together."""

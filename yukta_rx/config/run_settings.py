@@ -1,0 +1,194 @@
+"""Settings of admission, runs, their steering and what is shown of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from yukta_rx.config.declare import Group, setting
+
+
+class OnLimit(StrEnum):
+    """What happens to a start that does not fit the limits."""
+
+    QUEUE = "QUEUE"
+    REJECT = "REJECT"
+
+
+class LogBackend(StrEnum):
+    """Where the lines that plugins write are kept."""
+
+    MEMORY = "memory"
+
+
+class ExecutionGroup(Group):
+    """Admission and the speed of a run."""
+
+    max_concurrent: int = setting(
+        0, "Runs at the same time in all; 0 is no limit.", feature="ADM-01", ge=0
+    )
+    max_concurrent_per_workflow: int = setting(
+        0, "Runs of one workflow at the same time; 0 is no limit.", feature="ADM-01", ge=0
+    )
+    max_concurrent_per_session: int = setting(
+        0, "Runs of one session at the same time; 0 is no limit.", feature="ADM-01", ge=0
+    )
+    on_limit: OnLimit = setting(
+        OnLimit.QUEUE, "Let a start that does not fit wait, or refuse it (429).", feature="ADM-01"
+    )
+    queue_capacity: int = setting(
+        100, "Starts that may wait; one more is refused (429).", feature="ADM-01", ge=0
+    )
+    queue_capacity_per_workflow: int = setting(
+        0, "Starts of one workflow that may wait; 0 is no limit.", feature="ADM-01", ge=0
+    )
+    queue_timeout: timedelta = setting(
+        timedelta(0),
+        "A start that waits longer ends TIMED_OUT; 0 lets it wait for ever.",
+        feature=("ADM-01", "ENG-05"),
+    )
+    shutdown_timeout: timedelta = setting(
+        timedelta(seconds=30), "Time that running runs get at shutdown.", feature="ADM-01"
+    )
+    prefetch: int = setting(
+        64, "Messages that an edge holds in flight at most.", feature="ENG-01", ge=1, le=65536
+    )
+    blocking_threads: int = setting(
+        16, "Threads for plugins that block, shared by all runs.", feature="ENG-01", ge=1, le=1024
+    )
+
+
+class StartGroup(Group):
+    """Repeated starts."""
+
+    idempotency_ttl: timedelta = setting(
+        timedelta(minutes=10), "How long a repeated key gets the first run back.", feature="ADM-02"
+    )
+    idempotency_max_keys: int = setting(100_000, "Keys remembered at most.", feature="ADM-02", ge=1)
+
+
+class StopGroup(Group):
+    """Stopping."""
+
+    drain_timeout: timedelta = setting(
+        timedelta(seconds=30), "Time that a DRAIN gives to work under way.", feature="CTL-03"
+    )
+
+
+class DefinitionsGroup(Group):
+    """Limits of a workflow graph."""
+
+    max_nodes: int = setting(500, "Nodes that a workflow may have.", feature="DEF-02", ge=1)
+    max_edges: int = setting(2000, "Edges that a workflow may have.", feature="DEF-02", ge=0)
+
+
+class ControlGroup(Group):
+    """Commands."""
+
+    hold_timeout: timedelta = setting(
+        timedelta(minutes=10),
+        "A command held for a second person counts as rejected after this time.",
+        feature="CTL-06",
+    )
+
+
+class SupervisorRulesGroup(Group):
+    """The rule supervisor."""
+
+    file: Path | None = setting(
+        None, "JSON file with rules; setting it turns the rule supervisor on.", feature="CTL-07"
+    )
+
+
+class SupervisorGroup(Group):
+    """Programs that steer runs."""
+
+    max_commands_per_second: int = setting(
+        20, "Commands per second that one supervisor may send.", feature="CTL-07", ge=1
+    )
+    dry_run: bool = setting(
+        False, "Record the commands of supervisors without applying them.", feature="CTL-07"
+    )
+    rules: SupervisorRulesGroup = SupervisorRulesGroup()
+
+
+class TrackerGroup(Group):
+    """State of runs in memory."""
+
+    max_sessions: int = setting(
+        0,
+        "Beyond this many sessions the oldest without a live run is forgotten; 0 keeps all.",
+        feature="OBS-01",
+        ge=0,
+    )
+    cleanup_ttl: timedelta = setting(
+        timedelta(minutes=10), "How long the state of a finished run is kept.", feature="OBS-01"
+    )
+
+
+class StreamingGroup(Group):
+    """History of progress for clients that come late."""
+
+    status_history_max_per_run: int = setting(
+        200, "Progress snapshots kept per run.", feature="OBS-01", ge=1
+    )
+    status_history_max_executions: int = setting(
+        1000, "Runs whose progress snapshots are kept.", feature="OBS-01", ge=1
+    )
+    status_history_ttl_minutes: int = setting(
+        5, "Minutes that progress snapshots are kept.", feature="OBS-01", ge=1
+    )
+
+
+class LogRetentionGroup(Group):
+    """How long log lines are kept."""
+
+    default_period_minutes: int = setting(
+        30, "Minutes that log lines are kept.", feature="OBS-02", ge=1, le=1440
+    )
+
+
+class LogStoreGroup(Group):
+    """The store of log lines."""
+
+    backend: LogBackend = setting(
+        LogBackend.MEMORY, "Where the log lines of plugins are kept.", feature="OBS-02"
+    )
+    retention: LogRetentionGroup = LogRetentionGroup()
+
+
+class LogsGroup(Group):
+    """Live logs."""
+
+    store: LogStoreGroup = LogStoreGroup()
+
+
+class ResultsGroup(Group):
+    """What reached the terminals."""
+
+    retained_events: int = setting(
+        1000, "Results of one run that a late reader can still read.", feature="OBS-03", ge=0
+    )
+    retention: timedelta = setting(
+        timedelta(hours=1), "Time after the last use before results go.", feature="OBS-03"
+    )
+    max_executions: int = setting(200, "Runs whose results are kept.", feature="OBS-03", ge=1)
+
+
+class MetricsGroup(Group):
+    """The metrics page."""
+
+    auth: bool = setting(False, "Ask for a key on /metrics.", feature=("OBS-04", "SEC-01"))
+
+
+class PluginsGroup(Group):
+    """Plugins from other packages."""
+
+    disabled: tuple[str, ...] = setting((), "Node types that are left out.", feature="EXT-01")
+    strict: bool = setting(
+        False, "Refuse to start with a plugin that fails to load.", feature="EXT-01"
+    )
+    allow_fault_injection: bool = setting(
+        False, "Allow the node type FAULT_INJECTOR.", feature="EXT-01"
+    )

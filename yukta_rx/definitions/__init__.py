@@ -1,0 +1,1 @@
+"""Workflow definitions made ready to run: parsed, validated, prepared."""

@@ -1,0 +1,386 @@
+"""A plugin of any shape as the body of a stage: ids, copies, configuration, contract checks.
+
+What a plugin gives back becomes messages here: a bare value is the payload of a message derived
+from the input, a Message gets a derived id unless it brought one, None is dropped. A plugin that
+is not declared `pure` gets a copy of a payload that another branch holds too, and what it emits
+is copied as it was at that moment, so no branch ever sees another's mutation.
+
+Features: ENG-02, EXT-01.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from reactivex import Observable
+
+from yukta_rx.errors import PluginContractError
+from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
+from yukta_rx.plugins.contract import PluginKind, Shape
+from yukta_rx.security.variables import Scope
+from yukta_rx.streams.aio import (
+    AsyncBody,
+    AsyncIterableBody,
+    AsyncManyBody,
+    StreamBody,
+    ThreadBody,
+    ThreadIterableBody,
+)
+from yukta_rx.streams.flow import Flow
+from yukta_rx.streams.plan import Body, NodePlan, Slot
+from yukta_rx.streams.rx import OverflowStrategy, from_rx
+from yukta_rx.streams.stage import IterableBody, ManyBody, MapBody
+
+if TYPE_CHECKING:
+    from yukta_rx.definitions.prepare import PreparedNode
+    from yukta_rx.plugins.contract import NodeContext
+    from yukta_rx.streams.aio import BlockingPool
+
+OBSERVABLE_BUFFER: Final = 1024
+"""Elements that may wait when a plugin returns a plain Observable; more fail the node."""
+
+_PLAIN: Final = frozenset({dict, list, str, int, float, bool, tuple, bytes})
+
+
+class PluginCall:
+    """One node's plugin, ready to be called: knows its configuration, context and declarations.
+
+    `shared` says that another branch may hold the payloads that come in.
+    """
+
+    __slots__ = (
+        "bound",
+        "config",
+        "context",
+        "fn",
+        "instance",
+        "node_id",
+        "pure",
+        "scope",
+        "shared",
+        "spec",
+    )
+
+    def __init__(self, node: PreparedNode, context: NodeContext, *, shared: bool) -> None:
+        self.spec = node.spec
+        self.bound = node.config
+        self.config = node.config.constant
+        self.context = context
+        self.node_id = node.node.node_id
+        self.fn = node.spec.fn
+        self.instance: Any = None
+        self.scope = Scope(
+            context={
+                "executionId": context.execution_id,
+                "sessionId": context.session_id,
+                "workflowId": context.workflow_id,
+                "nodeId": context.node_id,
+            },
+            settings=context.settings,
+            secrets=context.secrets,
+        )
+        self.pure = node.spec.pure
+        self.shared = not self.pure and (shared or node.spec.kind is PluginKind.TERMINAL)
+
+    # -- configuration
+
+    def static_config(self) -> Any:
+        """The configuration where there is no message: triggers, stream plugins, open, close."""
+        if self.config is not None:
+            return self.config
+        return self.bound.resolve(self.scope)
+
+    def config_for(self, msg: Message) -> Any:
+        """The configuration with `${...}` resolved for one message."""
+        return self.bound.resolve(self.scope.for_message(msg))
+
+    # -- before and after
+
+    async def open(self, pool: BlockingPool) -> None:
+        """Get the plugin ready: make a stream plugin, call what it declares as `open`."""
+        if self.spec.shape is Shape.STREAM:
+            self.instance = self.fn()
+            await self._prepare(self.instance.open, pool)
+        elif self.spec.open is not None:
+            await self._prepare(self.spec.open, pool)
+
+    async def close(self, pool: BlockingPool) -> None:
+        """Call what the plugin declares as `close`."""
+        if self.instance is not None:
+            await self._prepare(self.instance.close, pool)
+        elif self.spec.close is not None:
+            await self._prepare(self.spec.close, pool)
+
+    async def start_trigger(self, pool: BlockingPool) -> Body:
+        """Call a trigger function; the body of the source that it made."""
+        config = self.static_config()
+        if self.spec.shape is Shape.SYNC and self.spec.blocking:
+            made = await pool.call(self.fn, config, self.context)
+        else:
+            made = self.fn(config, self.context)
+            if inspect.isawaitable(made):
+                made = await made
+        return self._source(made)
+
+    async def _prepare(self, hook: Callable[..., Any], pool: BlockingPool) -> None:
+        config = self.static_config()
+        if self.spec.blocking and not inspect.iscoroutinefunction(hook):
+            await pool.call(hook, config, self.context)
+            return
+        made = hook(config, self.context)
+        if inspect.isawaitable(made):
+            await made
+
+    # -- in and out
+
+    def taken(self, msg: Message) -> Message:
+        """The message as the plugin may have it."""
+        if not self.shared:
+            return msg
+        return Message(copy_payload(msg.payload), msg.headers, msg.origin, msg.id, msg.attempt)
+
+    def given(self, cause: Message, out: Any, index: int) -> Any:
+        """What the plugin gave for `cause`, as a message, `Routed` message or None."""
+        kind = type(out)
+        if kind is Message:
+            made: Message = out.adopt(self.node_id, index, cause)
+            if self.pure:
+                return made
+            return Message(copy_payload(made.payload), made.headers, made.origin, made.uid)
+        if out is None:
+            return None
+        if kind is Routed:
+            if out.port not in self.spec.ports:
+                known = ", ".join(self.spec.ports) or "none"
+                raise PluginContractError(
+                    f"node {self.node_id}: {self.spec.type} sent to port `{out.port}`, "
+                    f"but declares {known}"
+                )
+            inner = self.given(cause, out.value, index)
+            return None if inner is None else Routed(out.port, inner)
+        if kind not in _PLAIN:
+            self._check(out)
+        if not self.pure:
+            out = copy_payload(out)
+        return cause.derive(self.node_id, index, out)
+
+    def _check(self, out: Any) -> None:
+        fault = None
+        if inspect.isawaitable(out):
+            fault = "a coroutine or other awaitable; declare the function `async def`"
+            if inspect.iscoroutine(out):
+                out.close()
+        elif isinstance(out, Generator | AsyncIterator | Iterator):
+            fault = "an iterator; write the function as a generator to emit several messages"
+        elif isinstance(out, Observable):
+            fault = "an Observable; annotate the function's return type with it"
+        if fault is not None:
+            raise PluginContractError(f"node {self.node_id}: {self.spec.type} returned {fault}")
+
+    # -- processors and terminals
+
+    def body(self) -> Body:
+        """The stage body for this plugin's shape; terminals emit the message they took."""
+        spec = self.spec
+        if spec.shape is Shape.STREAM:
+            return StreamBody(self._through)
+        many = spec.shape in (Shape.GENERATOR, Shape.ASYNC_GENERATOR, Shape.OBSERVABLE)
+        if spec.kind is PluginKind.TERMINAL:
+            return self._terminal_body()
+        if spec.shape is Shape.ASYNC:
+            return AsyncBody(self._invoke, self.given, exact=spec.exact)
+        if spec.shape is Shape.ASYNC_GENERATOR:
+            return AsyncManyBody(self._invoke, self.given)
+        if spec.shape is Shape.OBSERVABLE:
+            return AsyncManyBody(self._observe, self.given)
+        if spec.blocking:
+            return ThreadBody(self._each if many else self._one, many=many)
+        return ManyBody(self._each) if many else MapBody(self._one_fast(), exact=spec.exact)
+
+    def _terminal_body(self) -> Body:
+        shape = self.spec.shape
+        if shape is Shape.ASYNC:
+            return AsyncBody(self._invoke, lambda msg, _out, _index: msg, exact=True)
+        if shape in (Shape.ASYNC_GENERATOR, Shape.OBSERVABLE):
+            return AsyncBody(self._exhaust_async, exact=True)
+
+        if shape is Shape.GENERATOR:
+
+            def end(msg: Message) -> Message:
+                for _ in self._invoke(msg):
+                    pass
+                return msg
+        else:
+
+            def end(msg: Message) -> Message:
+                self._invoke(msg)
+                return msg
+
+        return ThreadBody(end) if self.spec.blocking else MapBody(end, exact=True)
+
+    def _invoke(self, msg: Message) -> Any:
+        config = self.config if self.config is not None else self.config_for(msg)
+        return self.fn(self.taken(msg), config, self.context)
+
+    def _one(self, msg: Message) -> Any:
+        return self.given(msg, self._invoke(msg), 0)
+
+    def _one_fast(self) -> Callable[[Message], Any]:
+        """`_one` without the branches that are known not to be taken."""
+        config, fn, context, given = self.config, self.fn, self.context, self.given
+        if config is None or self.shared:
+            return self._one
+        return lambda msg: given(msg, fn(msg, config, context), 0)
+
+    def _each(self, msg: Message) -> Iterator[Any]:
+        given = self.given
+        for index, out in enumerate(self._invoke(msg)):
+            yield given(msg, out, index)
+
+    def _observe(self, msg: Message) -> AsyncIterable[Any]:
+        return self._as_async(self._invoke(msg), "an Observable")
+
+    async def _exhaust_async(self, msg: Message) -> Message:
+        outputs = self._as_async(self._invoke(msg), "an async iterator")
+        async for _ in outputs:
+            pass
+        return msg
+
+    # -- stream plugins
+
+    async def _through(self, inlet: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        stream = PluginInput(inlet, self)
+        outputs = self._as_async(
+            self.instance.transform(stream, self.static_config(), self.context), "an async iterator"
+        )
+        key: Any = None
+        index = 0
+        try:
+            async for out in outputs:
+                cause = stream.last
+                if cause is None:
+                    raise PluginContractError(
+                        f"node {self.node_id}: {self.spec.type} emitted before it took a message"
+                    )
+                made = self.given(cause, out, 0)
+                inner = made.value if type(made) is Routed else made
+                if inner is None:
+                    continue
+                index = index + 1 if inner.origin[0] == key else 0
+                key = inner.origin[0]
+                if index and inner.own_id is None and inner.uid is None:
+                    inner = Message(inner.payload, inner.headers, (key, self.node_id, index))
+                    made = Routed(made.port, inner) if type(made) is Routed else inner
+                yield made
+        finally:
+            close = getattr(outputs, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _as_async(self, outputs: Any, wanted: str) -> AsyncIterable[Any]:
+        if isinstance(outputs, Flow):
+            return outputs.aiter()
+        if isinstance(outputs, Observable):
+            return from_rx(outputs, OverflowStrategy.ERROR, size=OBSERVABLE_BUFFER).aiter()
+        if isinstance(outputs, AsyncIterable):
+            return outputs
+        raise PluginContractError(
+            f"node {self.node_id}: {self.spec.type} returned {type(outputs).__name__}, "
+            f"expected {wanted}"
+        )
+
+    # -- triggers
+
+    def _source(self, made: Any) -> Body:
+        """The stage body for what a trigger function returned."""
+        if isinstance(made, Flow):
+            return AsyncIterableBody(lambda: self._numbered_async(made.aiter()))
+        if isinstance(made, Observable):
+            paced = from_rx(made, OverflowStrategy.ERROR, size=OBSERVABLE_BUFFER)
+            return AsyncIterableBody(lambda: self._numbered_async(paced.aiter()))
+        if isinstance(made, AsyncIterable):
+            return AsyncIterableBody(lambda: self._numbered_async(made))
+        if isinstance(made, Iterable) and not isinstance(made, str | bytes | dict):
+            if self.spec.blocking:
+                return ThreadIterableBody(lambda: self._numbered(made))
+            return IterableBody(lambda: self._numbered(made), exact=False)
+        raise PluginContractError(
+            f"node {self.node_id}: {self.spec.type} returned {type(made).__name__}, "
+            "expected an iterator, an async iterator or an Observable"
+        )
+
+    def _emitted(self, seq: int, value: Any) -> Any:
+        kind = type(value)
+        if kind is Routed:
+            inner = self._emitted(seq, value.value)
+            return Routed(value.port, inner)
+        lineage = self.context.lineage
+        if kind is Message:
+            payload = value.payload if self.pure else copy_payload(value.payload)
+            origin = (lineage, self.node_id, seq, True)
+            return Message(payload, value.headers, origin, value.own_id)
+        if kind not in _PLAIN and value is not None:
+            self._check(value)
+        return trigger_message(
+            lineage, self.node_id, seq, value if self.pure else copy_payload(value)
+        )
+
+    def _numbered(self, values: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from map(self._emitted, count(), values)
+        finally:
+            close = getattr(values, "close", None)
+            if close is not None:
+                close()
+
+    async def _numbered_async(self, values: AsyncIterable[Any]) -> AsyncIterator[Any]:
+        seq = 0
+        try:
+            async for value in values:
+                yield self._emitted(seq, value)
+                seq += 1
+        finally:
+            close = getattr(values, "aclose", None)
+            if close is not None:
+                await close()
+
+
+class PluginInput(Flow[Message]):
+    """A stream plugin's input: iterate it directly, or use it as a Flow with Rx operators."""
+
+    def __init__(self, inlet: AsyncIterator[Any], call: PluginCall) -> None:
+        body = AsyncIterableBody(lambda: self)
+        super().__init__(NodePlan(name=f"{call.node_id} input", body=body, last=Slot.CALL))
+        self.last: Message | None = None
+        self._inlet = inlet
+        self._call = call
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        msg: Message = await anext(self._inlet)
+        self.last = msg
+        return self._call.taken(msg)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailedBody:
+    """The body of a node whose plugin could not be opened: fails when the run starts."""
+
+    error: BaseException
+
+    def stage(self, plan: NodePlan, circuit: Any) -> Any:
+        """A source that raises at its first element."""
+
+        def make() -> Iterable[Any]:
+            raise self.error
+
+        return IterableBody(make).stage(plan, circuit)
+
+
+__all__ = ["FailedBody", "PluginCall", "PluginInput"]

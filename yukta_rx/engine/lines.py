@@ -1,0 +1,77 @@
+"""Log lines of a run's plugins on their way to the feed, from the loop and from threads.
+
+Features: EXT-02, OBS-02.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+WAITING: Final = 10_000
+"""Lines from threads that may wait for the loop; further ones are dropped and counted."""
+
+EmitLine = Callable[[str, dict[str, Any]], None]
+"""(node id, log line as data of a `node.log` event)."""
+
+
+class LineRelay:
+    """Takes lines from any thread and emits them on the loop, each node's in order.
+
+    A burst from a thread costs one wake of the loop. Where lines were dropped, one marker line
+    stands in their place.
+    """
+
+    __slots__ = ("_armed", "_emit", "_lock", "_loop", "_skipped", "_thread", "_waiting", "dropped")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, emit: EmitLine) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._emit = emit
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[str, str, str]] = deque()
+        self._armed = False
+        self._skipped = 0
+        self.dropped = 0
+
+    def sink(self, node_id: str) -> Callable[[str, str], None]:
+        """The function that takes `(line, stream)` for one node."""
+        return lambda line, stream: self.write(node_id, line, stream)
+
+    def write(self, node_id: str, line: str, stream: str) -> None:
+        """Emit `line` now, or have the loop do it."""
+        if threading.get_ident() == self._thread:
+            if self._waiting:
+                self.drain()
+            self._say(node_id, line, stream)
+            return
+        with self._lock:
+            if len(self._waiting) >= WAITING:
+                self._skipped += 1
+                self.dropped += 1
+                return
+            self._waiting.append((node_id, line, stream))
+            if self._armed or self._loop.is_closed():
+                return
+            self._armed = True
+        self._loop.call_soon_threadsafe(self.drain)
+
+    def drain(self) -> None:
+        """Emit what waits."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+            skipped, self._skipped = self._skipped, 0
+            self._armed = False
+        last = ""
+        for node_id, line, stream in waiting:
+            last = node_id
+            self._say(node_id, line, stream)
+        if skipped:
+            self._say(last, f"{skipped} lines dropped here", "engine")
+
+    def _say(self, node_id: str, line: str, stream: str) -> None:
+        level = "ERROR" if stream == "stderr" else "WARNING" if stream == "engine" else "INFO"
+        self._emit(node_id, {"stream": stream, "level": level, "line": line, "attempt": 1})

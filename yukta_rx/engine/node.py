@@ -1,0 +1,242 @@
+"""NodeRuntime: one node of one run: its status, valve, clock, context and counters.
+
+Features: ENG-02, ENG-06.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from yukta_rx.errors import (
+    DeadlineExceededError,
+    EngineError,
+    IdleTimeoutError,
+    UpstreamFailedError,
+)
+from yukta_rx.model.message import Message
+from yukta_rx.model.status import TaskStatus, advance
+from yukta_rx.model.times import rfc3339
+from yukta_rx.operators import Valve
+from yukta_rx.plugins.contract import PluginKind
+from yukta_rx.streams.clock import LoopClock, PausableClock
+from yukta_rx.streams.plan import Outcome
+
+if TYPE_CHECKING:
+    from yukta_rx.definitions.prepare import PreparedNode
+    from yukta_rx.plugins.contract import NodeContext
+    from yukta_rx.streams.stage import Stage
+
+STATUS_OF_ERROR: Final[tuple[tuple[type[BaseException], TaskStatus], ...]] = (
+    (UpstreamFailedError, TaskStatus.UPSTREAM_FAILED),
+    (IdleTimeoutError, TaskStatus.TIMED_OUT),
+    (DeadlineExceededError, TaskStatus.TIMED_OUT),
+    (EngineError, TaskStatus.ERROR),
+)
+"""How a node ends that fails with an error of this class; FAILURE with any other."""
+
+
+def describe(error: BaseException) -> str:
+    """One line that says what an error is about, without a traceback."""
+    text = str(error)
+    return text if text else type(error).__name__
+
+
+class NodeRuntime:
+    """The state of one node while its run lasts; an observer of its stage.
+
+    `changed(node, previous)` is called once per accepted status.
+    """
+
+    __slots__ = (
+        "_changed",
+        "clock",
+        "context",
+        "counts",
+        "ended_at",
+        "error",
+        "outcome",
+        "parents",
+        "paused",
+        "prepared",
+        "stage",
+        "started_at",
+        "status",
+        "valve",
+        "wall",
+    )
+
+    def __init__(
+        self,
+        prepared: PreparedNode,
+        clock: LoopClock,
+        changed: Callable[[NodeRuntime, TaskStatus], None],
+    ) -> None:
+        self.prepared = prepared
+        self.wall = clock.wall
+        self.clock = PausableClock(clock)
+        self.valve = Valve()
+        self.parents: tuple[NodeRuntime, ...] = ()
+        self.paused = False
+        self.status = TaskStatus.PENDING
+        self.outcome: Outcome | None = None
+        self.error: BaseException | None = None
+        self.stage: Stage | None = None
+        self.context: NodeContext | None = None
+        self.started_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        self.counts: dict[str, int] = {}
+        self._changed = changed
+
+    @property
+    def id(self) -> str:
+        """The node's id in its workflow."""
+        return self.prepared.node.node_id
+
+    @property
+    def kind(self) -> PluginKind:
+        """Trigger, processor or terminal."""
+        return self.prepared.spec.kind
+
+    @property
+    def publishes(self) -> bool:
+        """Whether what reaches this node goes to the results channel."""
+        return self.kind is PluginKind.TERMINAL and self.prepared.spec.type != "NULL_TERMINAL"
+
+    def count(self, outcome: str, n: int) -> None:
+        """Add to what the plugin counts under `outcome`; may be called from a thread."""
+        self.counts[outcome] = self.counts.get(outcome, 0) + n
+
+    # -- told by the stage (streams.plan.Observer)
+
+    def touched(self, stage: Stage) -> None:
+        """First activity: the node is RUNNING."""
+        self.stage = stage
+        self.advance(TaskStatus.RUNNING)
+
+    def ended(self, stage: Stage, outcome: Outcome, error: BaseException | None) -> None:
+        """The stage ended: work out the node's status, before its children hear of it."""
+        self.stage = stage
+        self.outcome = outcome
+        if self.context is not None:
+            self.context.cancelled = True
+        if outcome is Outcome.FAILED and error is not None:
+            self.error = error
+            for kind, status in STATUS_OF_ERROR:
+                if isinstance(error, kind):
+                    self.advance(status)
+                    return
+            self.advance(TaskStatus.FAILURE)
+        elif outcome is Outcome.CANCELLED:
+            self.advance(TaskStatus.CANCELLED)
+        elif outcome is Outcome.STOPPED or self.cut_short():
+            self.advance(TaskStatus.STOPPED)
+        else:
+            self.advance(TaskStatus.SUCCESS)
+
+    def cut_short(self) -> bool:
+        """Whether a parent was stopped by a drain, so that this node did not get all input."""
+        return any(parent.status is TaskStatus.STOPPED for parent in self.parents)
+
+    def advance(self, status: TaskStatus) -> None:
+        """Move forward to `status`; a step back changes nothing."""
+        previous = self.status
+        self.status = advance(previous, status)
+        if self.status is previous:
+            return
+        if status is TaskStatus.RUNNING:
+            self.started_at = self.wall()
+        elif status.terminal:
+            self.ended_at = self.wall()
+        self._changed(self, previous)
+
+    # -- steering
+
+    def pause(self) -> bool:
+        """Take no new message and stop the node's clock; False if it was paused already."""
+        if self.paused or self.status.terminal:
+            return False
+        self.paused = True
+        self.valve.pause()
+        self.clock.pause()
+        return True
+
+    def resume(self) -> bool:
+        """Undo `pause`; False if it was not paused."""
+        if not self.paused:
+            return False
+        self.paused = False
+        self.clock.resume()
+        self.valve.resume()
+        return True
+
+    def step(self, n: int) -> None:
+        """Let `n` messages through and stay paused."""
+        self.pause()
+        if not self.status.terminal:
+            self.valve.step(n)
+
+    # -- what others read
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Messages in, out, failed, retried, dropped, dead-lettered and skipped, so far."""
+        stage = self.stage
+        received = emitted = dropped = failed = 0
+        if stage is not None:
+            trigger = self.kind is PluginKind.TRIGGER
+            received = 0 if trigger else stage.received
+            emitted = 0 if self.kind is PluginKind.TERMINAL else stage.emitted
+            dropped = stage.discarded + stage.unrouted
+            failed = int(isinstance(stage.culprit, Message) and self.status is TaskStatus.FAILURE)
+        return {
+            "in": received,
+            "out": emitted,
+            "failed": failed,
+            "retried": 0,
+            "dropped": dropped,
+            "deadLettered": 0,
+            "skipped": 0,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """The node as API.md's `NodeState`."""
+        shown: dict[str, Any] = {
+            "nodeId": self.id,
+            "type": self.prepared.spec.type,
+            "kind": str(self.kind),
+            "status": str(self.status),
+        }
+        if self.started_at is not None:
+            shown["startTime"] = rfc3339(self.started_at)
+        if self.ended_at is not None:
+            shown["endTime"] = rfc3339(self.ended_at)
+        shown |= self.counters
+        shown |= {"attempt": 1, "ratePerSec": self.rate(), "paused": self.paused, "skipping": False}
+        if self.error is not None:
+            shown["error"] = self.failure()
+        return shown
+
+    def rate(self) -> float:
+        """Messages per second over the node's active time so far."""
+        if self.started_at is None or self.stage is None:
+            return 0.0
+        seconds = ((self.ended_at or self.wall()) - self.started_at).total_seconds()
+        count = max(self.stage.received, self.stage.emitted)
+        return round(count / seconds, 1) if seconds > 0 else 0.0
+
+    def failure(self) -> dict[str, Any]:
+        """The node's error: `{exception, detail, messageId?, attempts}`."""
+        error = self.error
+        if error is None:
+            return {}
+        shown: dict[str, Any] = {
+            "exception": type(error).__name__,
+            "detail": describe(error),
+            "attempts": 1,
+        }
+        culprit = self.stage.culprit if self.stage is not None else None
+        if isinstance(culprit, Message) and not isinstance(error, UpstreamFailedError):
+            shown["messageId"] = culprit.id
+        return shown

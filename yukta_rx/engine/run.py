@@ -1,0 +1,582 @@
+"""Run: one execution of a prepared workflow, from start to its end.
+
+The run's whole outside is in its constructor: `emit` gets every event, `publish` every result.
+It knows no tracker, no store and no server.
+
+Features: ENG-05, ENG-06, CTL-02, CTL-03.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from yukta_rx.engine.assembly import shared_inputs, wire
+from yukta_rx.engine.calls import FailedBody, PluginCall
+from yukta_rx.engine.lines import LineRelay
+from yukta_rx.engine.node import NodeRuntime, describe
+from yukta_rx.errors import (
+    DeadlineExceededError,
+    NotFoundError,
+    RunAbortedError,
+    YuktaError,
+)
+from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.ids import new_execution_id
+from yukta_rx.model.message import Message
+from yukta_rx.model.results import ResultEvent, ResultType
+from yukta_rx.model.status import TaskStatus, advance
+from yukta_rx.model.times import rfc3339
+from yukta_rx.plugins.contract import NodeContext, PluginKind
+from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
+from yukta_rx.streams.aio import BlockingPool, Tasks
+from yukta_rx.streams.circuit import Circuit, StopMode
+from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
+
+if TYPE_CHECKING:
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.definitions.prepare import PreparedWorkflow
+    from yukta_rx.streams.plan import Body, Tap
+    from yukta_rx.streams.stage import Stage
+
+log = logging.getLogger(__name__)
+
+DEADLINE: Final = 3600.0
+"""Seconds that a run may be active unless its session says otherwise."""
+
+CANCEL_GRACE: Final = 5.0
+"""Seconds that cancelled calls get to clean up before the run ends without them."""
+
+_FAILING: Final = (TaskStatus.FAILURE, TaskStatus.TIMED_OUT, TaskStatus.UPSTREAM_FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended.
+
+    Attributes:
+        execution_id: the run.
+        status: its final status.
+        error: `{code, detail, nodeId?}` unless it ended well.
+        totals: messages `in` (emitted by triggers), `out` (reached terminals), `failed`, `dropped`.
+        nodes: every node's final `NodeState`, by id.
+        seconds: from start to end, pauses included.
+    """
+
+    execution_id: str
+    status: TaskStatus
+    error: Mapping[str, Any] | None
+    totals: Mapping[str, int]
+    nodes: Mapping[str, Mapping[str, Any]]
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """Why a run ends other than by itself; the first one stands."""
+
+    status: TaskStatus
+    error: dict[str, Any] | None = field(default=None)
+
+
+def _ignore(_item: object) -> None:
+    """Where nobody listens."""
+
+
+class Run:
+    """One execution. Make it on the loop, await `execute()`, steer it meanwhile.
+
+    Args:
+        prepared: the workflow, ready to run.
+        payload: start payload; members that begin with `yukta.` are the engine's own.
+        settings: the settings in force.
+        emit: gets each event, on the loop, in order; must not block.
+        publish: gets each result, on the loop, in order; must not block.
+        session_id: the session it belongs to.
+        execution_id: its id, made here if None.
+        lineage: what message ids derive from; the execution id unless it continues another run.
+        base_dir: folder that relative paths start from.
+        timeout: run deadline in active seconds, None for no limit.
+        step_mode: begin paused.
+        pool: threads for blocking plugins; its own if None.
+        secrets: secrets by name; the environment's if None.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedWorkflow,
+        *,
+        payload: Any = None,
+        settings: Settings,
+        emit: Callable[[ExecutionEvent], None] = _ignore,
+        publish: Callable[[ResultEvent], None] = _ignore,
+        session_id: str = "local",
+        execution_id: str | None = None,
+        lineage: str | None = None,
+        base_dir: Path | None = None,
+        timeout: float | None = DEADLINE,
+        step_mode: bool = False,
+        pool: BlockingPool | None = None,
+        secrets: SecretProvider | None = None,
+    ) -> None:
+        self.prepared = prepared
+        self.definition = prepared.definition
+        self.session_id = session_id
+        self.execution_id = execution_id or new_execution_id()
+        self.status = TaskStatus.PENDING
+        self.paused = False
+        self.step_mode = step_mode
+        self.started_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        self.error: dict[str, Any] | None = None
+        self._lineage = lineage or self.execution_id
+        self._payload = _without_engine_members(payload)
+        self._settings = settings
+        self._emit_event = emit
+        self._publish_result = publish
+        self._base_dir = base_dir
+        self._timeout = timeout
+        self._secrets = secrets or EnvironmentSecrets()
+        self._own_pool = pool is None
+        self._pool = pool or BlockingPool(settings.execution.blocking_threads)
+        self._loop = asyncio.get_running_loop()
+        self._clock = LoopClock(self._loop)
+        self._active = PausableClock(self._clock)
+        self._lines = LineRelay(self._loop, self._log_line)
+        self._verdict: _Verdict | None = None
+        self._draining = False
+        self._circuit: Circuit | None = None
+        self._version = 0
+        self._snapshots = 0
+        self._cursor = 0
+        self._calls: dict[str, PluginCall] = {}
+        self._bodies: dict[str, Body] = {}
+        self._timers: list[Timer] = []
+        self._tasks = Tasks(self._loop, lambda: None)
+        self._opening: asyncio.Task[None] | None = None
+        self.nodes: dict[str, NodeRuntime] = {
+            node_id: NodeRuntime(prepared.nodes[node_id], self._clock, self._node_changed)
+            for node_id in prepared.order
+        }
+        for node in self.nodes.values():
+            node.parents = tuple(
+                self.nodes[parent.node_id] for parent in node.prepared.parents
+            )
+        if step_mode:
+            self.pause()
+
+    # -- the run
+
+    async def execute(self) -> RunOutcome:
+        """Run to the end; cancelling the caller cancels the run, which then ends CANCELLED.
+
+        Raises:
+            RuntimeError: it was started before.
+        """
+        if self.status is not TaskStatus.PENDING:
+            raise RuntimeError(f"run {self.execution_id} was started before")
+        self.started_at = self._clock.wall()
+        began = self._clock.now()
+        self._emit("execution.started", {"definitionVersion": self.definition.version})
+        self._advance(TaskStatus.RUNNING)
+        if self._timeout is not None:
+            self._timers.append(
+                self._active.call_at(self._active.now() + self._timeout, self._overdue)
+            )
+        try:
+            await self._until_done()
+        except asyncio.CancelledError:
+            self.stop(StopMode.CANCEL)
+            await self._until_done()
+            raise
+        finally:
+            self.stop(StopMode.KILL)
+            for timer in self._timers:
+                timer.cancel()
+            await self._close_plugins()
+            self._lines.drain()
+            if self._own_pool:
+                self._pool.close()
+            self._finish()
+        return self._outcome(self._clock.now() - began)
+
+    async def _until_done(self) -> None:
+        """Open the plugins, wire and run the circuit, or go on waiting for either."""
+        if self._opening is None:
+            self._opening = self._tasks.spawn(self._open_plugins(), f"yukta open {self}")
+        await asyncio.wait((self._opening,))
+        if self._circuit is None and self._verdict is None:
+            self._start()
+        if self._circuit is not None:
+            await asyncio.wait((self._circuit.done,))
+
+    def _start(self) -> None:
+        flows = wire(
+            self.prepared,
+            self.nodes,
+            self._bodies,
+            prefetch=self._settings.execution.prefetch,
+            tap_of=self._tap_of,
+        )
+        self._circuit = Circuit(flows.values(), pool=self._pool, on_stall=self._stalled)
+        for node_id, flow in flows.items():
+            self.nodes[node_id].stage = self._circuit.stage_of(flow)
+        self._circuit.start()
+        if self._draining:
+            self._circuit.stop(StopMode.DRAIN)
+
+    def _finish(self) -> None:
+        """Give every node and the run their final status; results and events come to an end."""
+        cut = any(node.status is TaskStatus.STOPPED for node in self.nodes.values())
+        for node in self.nodes.values():
+            node.advance(TaskStatus.CANCELLED)
+        self.ended_at = self._clock.wall()
+        if self._verdict is not None:
+            status, self.error = self._verdict.status, self._verdict.error
+        else:
+            status = TaskStatus.STOPPED if self._draining and cut else TaskStatus.SUCCESS
+        self._advance(status)
+        totals = self.totals()
+        self._publish(ResultType.EXECUTION_END, status=self.status, totals=totals, truncated=False)
+        data: dict[str, Any] = {"status": str(self.status), "totals": totals}
+        if self.error is not None:
+            data["error"] = self.error
+        self._emit("execution.finished", data)
+
+    def _outcome(self, seconds: float) -> RunOutcome:
+        return RunOutcome(
+            execution_id=self.execution_id,
+            status=self.status,
+            error=self.error,
+            totals=self.totals(),
+            nodes={node.id: node.state() for node in self.nodes.values()},
+            seconds=seconds,
+        )
+
+    # -- plugins
+
+    async def _open_plugins(self) -> None:
+        """Make every node's plugin ready; one that cannot be opened fails when the run starts."""
+        shared = shared_inputs(self.prepared)
+        for node_id, node in self.nodes.items():
+            node.context = self._context_of(node)
+            call = PluginCall(node.prepared, node.context, shared=node_id in shared)
+            self._calls[node_id] = call
+            try:
+                await call.open(self._pool)
+                if node.kind is PluginKind.TRIGGER:
+                    self._bodies[node_id] = await call.start_trigger(self._pool)
+                else:
+                    self._bodies[node_id] = call.body()
+            except Exception as error:  # noqa: BLE001 - whatever a plugin raises ends its node
+                log.warning("node %s could not be opened", node_id, exc_info=error)
+                self._bodies[node_id] = FailedBody(error)
+
+    async def _close_plugins(self) -> None:
+        """Close what was opened, the last first; no plugin may hold up the end of the run."""
+        for node_id, call in reversed(self._calls.items()):
+            try:
+                async with asyncio.timeout(CANCEL_GRACE):
+                    await call.close(self._pool)
+            except Exception as error:  # noqa: BLE001 - clean-up of user code
+                log.warning("node %s could not be closed", node_id, exc_info=error)
+
+    def _context_of(self, node: NodeRuntime) -> NodeContext:
+        return NodeContext(
+            execution_id=self.execution_id,
+            session_id=self.session_id,
+            workflow_id=self.definition.workflow_id,
+            node_id=node.id,
+            clock=node.clock,
+            log=self._lines.sink(node.id),
+            count=node.count,
+            blocking=self._pool.call,
+            lineage=self._lineage,
+            settings=self._settings,
+            base_dir=self._base_dir,
+            payload=self._payload,
+            secrets=self._secrets,
+        )
+
+    # -- steering; on the loop
+
+    def pause(self, node_id: str | None = None) -> bool:
+        """Take no new messages and freeze the clocks, of one node or of all.
+
+        Returns:
+            False if that was so already.
+
+        Raises:
+            NotFoundError: there is no such node.
+        """
+        if node_id is not None:
+            return self._node(node_id).pause()
+        changed = not self.paused
+        if changed:
+            self.paused = True
+            self._active.pause()
+        for node in self.nodes.values():
+            changed = node.pause() or changed
+        return changed
+
+    def resume(self, node_id: str | None = None) -> bool:
+        """Go on, with one node or with all, whichever way they were paused.
+
+        Returns:
+            False if nothing was paused.
+
+        Raises:
+            NotFoundError: there is no such node.
+        """
+        if node_id is not None:
+            return self._node(node_id).resume()
+        changed = self.paused
+        if changed:
+            self.paused = False
+            self._active.resume()
+        for node in self.nodes.values():
+            changed = node.resume() or changed
+        return changed
+
+    def step(self, n: int = 1, node_id: str | None = None) -> None:
+        """Let exactly `n` messages through one node, or through each node, then stay paused.
+
+        Raises:
+            NotFoundError: there is no such node.
+            ValueError: `n` is below 1.
+        """
+        if node_id is not None:
+            self._node(node_id).step(n)
+            return
+        self.pause()
+        for node in self.nodes.values():
+            node.step(n)
+
+    def stop(self, mode: StopMode = StopMode.DRAIN) -> None:
+        """End the run: DRAIN finishes what was emitted, CANCEL cancels calls, KILL waits for none.
+
+        A drain that takes longer than `yukta.stop.drain-timeout` is cut off by a cancel; a cancel
+        that a plugin ignores for `CANCEL_GRACE` seconds, by a kill.
+        """
+        if self.status.terminal:
+            return
+        if mode is StopMode.DRAIN:
+            if not self._draining:
+                self._draining = True
+                self.resume()
+                timeout = self._settings.stop.drain_timeout.total_seconds()
+                self._after(timeout, self._drain_overdue)
+                if self._circuit is not None:
+                    self._circuit.stop(mode)
+        elif not self._is_over():
+            self._end_with(TaskStatus.CANCELLED, None, mode)
+
+    def _is_over(self) -> bool:
+        return self._circuit is not None and self._circuit.done.done()
+
+    def _end_with(
+        self, status: TaskStatus, error: dict[str, Any] | None, mode: StopMode = StopMode.CANCEL
+    ) -> None:
+        """Stop everything; the first reason to do so decides how the run ends."""
+        if self._verdict is None:
+            self._verdict = _Verdict(status, error)
+            self._after(CANCEL_GRACE, self._give_up)
+        for node in self.nodes.values():
+            if node.context is not None:
+                node.context.cancelled = True
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._circuit is not None:
+            self._circuit.stop(mode)
+
+    def _drain_overdue(self) -> None:
+        log.warning("run %s: not drained in time, cancelling the rest", self.execution_id)
+        self._end_with(TaskStatus.STOPPED, None)
+
+    def _overdue(self) -> None:
+        detail = f"the run was active for its whole deadline of {self._timeout:g} s"
+        error = {"code": DeadlineExceededError.codes[0], "detail": detail}
+        self._end_with(TaskStatus.TIMED_OUT, error)
+
+    def _give_up(self) -> None:
+        if self._circuit is None or self._circuit.done.done():
+            return
+        stuck = ", ".join(self._circuit.unfinished()) or "a plugin"
+        log.warning(
+            "run %s ends without %s, which did not react to cancellation for %g s",
+            self.execution_id,
+            stuck,
+            CANCEL_GRACE,
+        )
+        self._circuit.stop(StopMode.KILL)
+
+    def _after(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._timers.append(self._clock.call_at(self._clock.now() + seconds, callback))
+
+    def _node(self, node_id: str) -> NodeRuntime:
+        node = self.nodes.get(node_id)
+        if node is None:
+            raise NotFoundError(
+                f"run {self.execution_id} has no node {node_id}",
+                code="node_not_found",
+                nodeId=node_id,
+            )
+        return node
+
+    # -- what happens
+
+    def _node_changed(self, node: NodeRuntime, previous: TaskStatus) -> None:
+        data: dict[str, Any] = {"status": str(node.status), "previous": str(previous)}
+        if node.error is not None:
+            data["error"] = node.failure()
+        self._emit("node.status", data, node.id)
+        if not node.status.terminal:
+            return
+        if node.kind is PluginKind.TERMINAL:
+            self._publish(
+                ResultType.NODE_END,
+                node_id=node.id,
+                status=node.status,
+                totals={key: node.counters[key] for key in ("in", "out", "failed", "dropped")},
+                truncated=False,
+            )
+        if isinstance(node.error, RunAbortedError):
+            self._end_with(TaskStatus.FAILURE, self._run_error(node))
+        elif node.status is TaskStatus.ERROR:
+            self._end_with(TaskStatus.ERROR, self._run_error(node))
+        elif node.status in _FAILING and not node.prepared.children:
+            self._end_with(TaskStatus.FAILURE, self._run_error(self._root_of(node)))
+
+    def _root_of(self, node: NodeRuntime) -> NodeRuntime:
+        """The failed node that made `node` end UPSTREAM_FAILED."""
+        while node.status is TaskStatus.UPSTREAM_FAILED:
+            failed = [parent for parent in node.parents if parent.error is not None]
+            if not failed:
+                break
+            node = failed[0]
+        return node
+
+    def _run_error(self, node: NodeRuntime) -> dict[str, Any]:
+        error = node.error
+        code = error.code if isinstance(error, YuktaError) else "node_failed"
+        detail = describe(error) if error is not None else str(node.status)
+        return {"code": code, "detail": detail, "nodeId": node.id}
+
+    def _advance(self, status: TaskStatus) -> None:
+        previous = self.status
+        self.status = advance(previous, status)
+        if self.status is not previous:
+            self._version += 1
+            data = {"status": str(status), "previous": str(previous), "version": self._version}
+            self._emit("execution.status", data)
+
+    def _emit(self, kind: str, data: dict[str, Any], node_id: str | None = None) -> None:
+        self._emit_event(
+            ExecutionEvent(
+                type=kind,
+                time=self._clock.wall(),
+                session_id=self.session_id,
+                workflow_id=self.definition.workflow_id,
+                execution_id=self.execution_id,
+                node_id=node_id,
+                data=data,
+            )
+        )
+
+    def _log_line(self, node_id: str, line: dict[str, Any]) -> None:
+        self._emit("node.log", line, node_id)
+
+    def _tap_of(self, node: NodeRuntime) -> Tap | None:
+        if self._publish_result is _ignore or not node.publishes:
+            return None
+
+        def tap(_port: str | None, messages: Sequence[Message]) -> None:
+            for msg in messages:
+                self._publish(
+                    ResultType.RESULT,
+                    node_id=node.id,
+                    message_id=msg.id,
+                    headers=msg.headers,
+                    payload=msg.payload,
+                )
+
+        return tap
+
+    def _publish(self, kind: ResultType, **fields: Any) -> None:
+        self._cursor += 1
+        self._publish_result(
+            ResultEvent(cursor=self._cursor, type=kind, time=self._clock.wall(), **fields)
+        )
+
+    def _stalled(self, stage: Stage, seconds: float) -> None:
+        log.warning(
+            "node %s held the event loop for %.0f ms in one call; declare it blocking=True",
+            stage.plan.name,
+            seconds * 1000,
+        )
+
+    # -- what others read
+
+    def totals(self) -> dict[str, int]:
+        """Messages that triggers emitted, that reached terminals, that failed, were dropped."""
+        totals = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
+        for node in self.nodes.values():
+            counters = node.counters
+            if node.kind is PluginKind.TRIGGER:
+                totals["in"] += counters["out"]
+            elif node.kind is PluginKind.TERMINAL:
+                totals["out"] += counters["in"]
+            totals["failed"] += counters["failed"]
+            totals["dropped"] += counters["dropped"]
+        return totals
+
+    def snapshot(self) -> dict[str, Any]:
+        """The run as API.md's `ProgressSnapshot`, with its edges; `version` grows each time."""
+        self._snapshots += 1
+        now = self._clock.wall()
+        execution: dict[str, Any] = {
+            "executionId": self.execution_id,
+            "sessionId": self.session_id,
+            "workflowId": self.definition.workflow_id,
+            "definitionVersion": self.definition.version,
+            "status": str(self.status),
+            "paused": self.paused,
+            "stepMode": self.step_mode,
+        }
+        if self.started_at is not None:
+            end = self.ended_at or now
+            execution["startTime"] = rfc3339(self.started_at)
+            execution["durationMs"] = round((end - self.started_at).total_seconds() * 1000)
+        if self.ended_at is not None:
+            execution["endTime"] = rfc3339(self.ended_at)
+        if self.error is not None:
+            execution["error"] = self.error
+        return {
+            "version": self._snapshots,
+            "time": rfc3339(now),
+            "execution": execution,
+            "nodes": [node.state() for node in self.nodes.values()],
+            "edges": list(self._edge_states()),
+        }
+
+    def _edge_states(self) -> Iterator[dict[str, Any]]:
+        for edge in self._circuit.edges if self._circuit is not None else ():
+            shown: dict[str, Any] = {"source": edge.src.plan.name, "target": edge.dst.plan.name}
+            if edge.port is not None:
+                shown["sourcePort"] = edge.port
+            yield shown | {"passed": edge.passed, "waiting": edge.waiting}
+
+    def __str__(self) -> str:
+        return self.execution_id
+
+
+def _without_engine_members(payload: Any) -> Any:
+    """The start payload as plugins see it: without the members that begin with `yukta.`."""
+    if not isinstance(payload, Mapping):
+        return payload
+    return {key: value for key, value in payload.items() if not key.startswith("yukta.")}

@@ -1,0 +1,416 @@
+"""Every meter, declared once, and the collector that shows them to Prometheus.
+
+Nothing is sent anywhere while a run works: a counter is a plain number in a slot, a gauge is a
+callable, and both are read when someone scrapes. Each engine has its own `Meters`, so two engines
+in one process never add up. All of it belongs to the thread of the event loop; another thread
+hands its counts over there. Feature: OBS-04.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+OTHER = "_other"
+"""The label value that takes the place of those beyond `MAX_SERIES`."""
+
+MAX_SERIES = 1000
+"""Label combinations that one meter keeps apart; a plugin cannot make a page without end."""
+
+_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+
+
+class Kind(StrEnum):
+    """What a meter measures."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    TIMER = "timer"
+
+
+@dataclass(frozen=True, slots=True)
+class Meter:
+    """The declaration of one meter.
+
+    Attributes:
+        name: the documented name, with dots.
+        kind: counter, gauge or timer (in seconds).
+        help: one sentence.
+        features: the feature cards that it belongs to.
+        labels: its labels; never anything that grows with the number of runs or messages.
+        values: the values that a label can have, where they are known.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    features: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def family(self) -> str:
+        """The Prometheus name without the suffix of a sample."""
+        name = self.name.replace(".", "_")
+        return f"{name}_seconds" if self.kind is Kind.TIMER else name
+
+    @property
+    def prometheus_name(self) -> str:
+        """The name that one looks for in Prometheus."""
+        return f"{self.family}_total" if self.kind is Kind.COUNTER else self.family
+
+
+_REJECTED = (
+    "shutdown",
+    "limit",
+    "queue_full",
+    "workflow_queue_full",
+    "queue_timeout",
+    "not_leader",
+)
+
+
+def _meter(
+    name: str,
+    kind: Kind,
+    help: str,
+    *features: str,
+    labels: tuple[str, ...] = (),
+    **values: tuple[str, ...],
+) -> Meter:
+    return Meter(name, kind, help, features, labels, MappingProxyType(values))
+
+
+METERS: Mapping[str, Meter] = MappingProxyType(
+    {
+        meter.name: meter
+        for meter in (
+            _meter(
+                "yukta.node.executions",
+                Kind.COUNTER,
+                "Nodes that reached a terminal status.",
+                "OBS-04",
+                labels=("module", "status"),
+            ),
+            _meter(
+                "yukta.node.duration",
+                Kind.TIMER,
+                "Time from a node's first activity to its end.",
+                "OBS-04",
+                labels=("module",),
+            ),
+            _meter(
+                "yukta.node.retries",
+                Kind.COUNTER,
+                "Attempts after a message's first.",
+                "ENG-04",
+                labels=("module",),
+            ),
+            _meter(
+                "yukta.execution.duration",
+                Kind.TIMER,
+                "Time from a run's start to its end.",
+                "OBS-04",
+                labels=("status",),
+            ),
+            _meter(
+                "yukta.execution.queue.wait",
+                Kind.TIMER,
+                "Time that a start waited for a slot.",
+                "ADM-01",
+            ),
+            _meter("yukta.executions.running", Kind.GAUGE, "Runs that hold a slot.", "ADM-01"),
+            _meter("yukta.executions.queued", Kind.GAUGE, "Starts that wait for one.", "ADM-01"),
+            _meter(
+                "yukta.executions.rejected",
+                Kind.COUNTER,
+                "Starts that were refused.",
+                "ADM-01",
+                labels=("reason",),
+                reason=_REJECTED,
+            ),
+            _meter(
+                "yukta.tracker.queue.depth",
+                Kind.GAUGE,
+                "State events that wait to be applied; alert on growth.",
+                "OBS-01",
+            ),
+            _meter(
+                "yukta.tracker.dropped",
+                Kind.COUNTER,
+                "Events and log lines that were dropped.",
+                "OBS-01",
+                "OBS-02",
+                "CTL-07",
+                labels=("type", "kind"),
+            ),
+            _meter(
+                "yukta.tracker.log.append.failed",
+                Kind.COUNTER,
+                "Writes to the execution log that failed.",
+                "OBS-02",
+                labels=("type",),
+                type=("node", "run"),
+            ),
+            _meter(
+                "yukta.edge.dropped",
+                Kind.COUNTER,
+                "Messages that an edge buffer dropped.",
+                "ENG-01",
+                labels=("type",),
+            ),
+            _meter(
+                "yukta.checkpoint.bytes",
+                Kind.GAUGE,
+                "Bytes of node output that the checkpoint store holds.",
+                "DUR-02",
+            ),
+            _meter(
+                "yukta.checkpoint.errors",
+                Kind.COUNTER,
+                "End markers that could not be written.",
+                "DUR-02",
+            ),
+            _meter(
+                "yukta.plugin.events",
+                Kind.COUNTER,
+                "What plugins count themselves.",
+                "EXT-01",
+                labels=("plugin", "outcome"),
+            ),
+            _meter(
+                "yukta.supervisor.commands",
+                Kind.COUNTER,
+                "Commands that supervisors sent.",
+                "CTL-07",
+                labels=("id", "outcome"),
+            ),
+            _meter("yukta.workers", Kind.GAUGE, "Workers that are connected.", "SCL-01"),
+            _meter("yukta.worker.slots", Kind.GAUGE, "Free slots of all workers.", "SCL-01"),
+            _meter("yukta.leader", Kind.GAUGE, "1 on the server that leads, else 0.", "SCL-02"),
+            _meter(
+                "llm.tokens",
+                Kind.COUNTER,
+                "Tokens sent to and received from models.",
+                "EXT-03",
+                labels=("provider", "direction"),
+                direction=("input", "output"),
+            ),
+            _meter(
+                "llm.cost",
+                Kind.COUNTER,
+                "Cost of model calls, in the currency of the prices given.",
+                "EXT-03",
+                labels=("provider",),
+            ),
+            _meter("llm.budget.exceeded", Kind.COUNTER, "Calls that a budget refused.", "EXT-03"),
+        )
+    }
+)
+"""All meters by their documented name."""
+
+
+class Count:
+    """A number that only grows; adding to it is one attribute access."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+    def add(self, n: float = 1) -> None:
+        """Add `n`, which is zero or more."""
+        self.value += n
+
+
+class Timing:
+    """How long something took, as a histogram over fixed bounds."""
+
+    __slots__ = ("buckets", "total")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(_SECONDS) + 1)
+        self.total: float = 0
+
+    def observe(self, seconds: float) -> None:
+        """Record one duration in seconds."""
+        self.buckets[bisect_left(_SECONDS, seconds)] += 1
+        self.total += seconds
+
+
+class Watch:
+    """A number that someone else keeps; it is read at each scrape until `close`."""
+
+    __slots__ = ("_owner", "_read")
+
+    def __init__(self, owner: _Series, read: Callable[[], float]) -> None:
+        self._owner = owner
+        self._read = read
+
+    def read(self) -> float:
+        """Return the number as it is now."""
+        return self._read()
+
+    def close(self) -> None:
+        """Stop reading; a counter keeps what was counted so far. Closing twice is no error."""
+        self._owner.drop(self)
+
+
+class _Series:
+    """One meter with one combination of label values."""
+
+    __slots__ = ("count", "keeps", "timing", "watches")
+
+    def __init__(self, *, keeps: bool) -> None:
+        self.keeps = keeps
+        self.count = Count()
+        self.timing = Timing()
+        self.watches: list[Watch] = []
+
+    def drop(self, watch: Watch) -> None:
+        if watch in self.watches:
+            self.watches.remove(watch)
+            if self.keeps:
+                self.count.add(watch.read())
+
+    def value(self) -> float:
+        return self.count.value + sum(watch.read() for watch in self.watches)
+
+
+class Meters(Collector):
+    """The meters of one engine.
+
+    Args:
+        registry: where to register; None makes a registry of its own. The global one of the
+            library is never used.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = CollectorRegistry() if registry is None else registry
+        self._series: dict[str, dict[tuple[str, ...], _Series]] = {name: {} for name in METERS}
+        self.registry.register(self)
+
+    def counter(self, name: str, **labels: str) -> Count:
+        """Return the number to add to; keep it, rather than asking for it each time.
+
+        Raises:
+            ValueError: no such counter, or its labels are others.
+        """
+        return self._find(name, Kind.COUNTER, labels).count
+
+    def timer(self, name: str, **labels: str) -> Timing:
+        """Return the histogram to record in; keep it, rather than asking for it each time.
+
+        Raises:
+            ValueError: no such timer, or its labels are others.
+        """
+        return self._find(name, Kind.TIMER, labels).timing
+
+    def watch(self, name: str, read: Callable[[], float], **labels: str) -> Watch:
+        """Read a number that is kept elsewhere at each scrape; several of one series add up.
+
+        Args:
+            name: a gauge, or a counter whose growing total `read` returns.
+            read: called on the loop's thread; must be quick and must not raise.
+            labels: the values of the meter's labels.
+
+        Raises:
+            ValueError: no such gauge or counter, or its labels are others.
+        """
+        kind = Kind.COUNTER if name in METERS and METERS[name].kind is Kind.COUNTER else Kind.GAUGE
+        series = self._find(name, kind, labels)
+        watch = Watch(series, read)
+        series.watches.append(watch)
+        return watch
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every meter that has a value, as Prometheus wants it."""
+        for name, series in self._series.items():
+            if series:
+                yield _family(METERS[name], series)
+
+    def describe(self) -> Iterator[Metric]:
+        """Yield the declarations, so that registering reads no value."""
+        for meter in METERS.values():
+            yield _family(meter, {})
+
+    def _find(self, name: str, kind: Kind, labels: Mapping[str, str]) -> _Series:
+        meter = METERS.get(name)
+        if meter is None or meter.kind is not kind:
+            raise ValueError(f"no {kind.value} {name} is declared")
+        if set(labels) != set(meter.labels):
+            raise ValueError(f"{name} has the labels {meter.labels}, not {tuple(labels)}")
+        values = tuple(str(labels[label]) for label in meter.labels)
+        known = self._series[name]
+        if values not in known and len(known) >= MAX_SERIES:
+            values = (OTHER,) * len(values)
+        return known.setdefault(values, _Series(keeps=kind is Kind.COUNTER))
+
+
+def _family(meter: Meter, series: Mapping[tuple[str, ...], _Series]) -> Metric:
+    if meter.kind is Kind.TIMER:
+        return _histogram(meter, series)
+    make = CounterMetricFamily if meter.kind is Kind.COUNTER else GaugeMetricFamily
+    family = make(meter.family, meter.help, labels=meter.labels)
+    for values, one in series.items():
+        family.add_metric(values, one.value())
+    return family
+
+
+def _histogram(meter: Meter, series: Mapping[tuple[str, ...], _Series]) -> Metric:
+    family = HistogramMetricFamily(meter.family, meter.help, labels=meter.labels)
+    bounds = [*(str(bound) for bound in _SECONDS), "+Inf"]
+    for values, one in series.items():
+        buckets, passed = [], 0
+        for bound, count in zip(bounds, one.timing.buckets, strict=True):
+            passed += count
+            buckets.append((bound, passed))
+        family.add_metric(values, buckets, one.timing.total)
+    return family
+
+
+def reference_page() -> str:
+    """Return `docs/reference/metrics.md`."""
+    lines = [_PAGE_HEAD, "| meter | in Prometheus | kind | labels | meaning | feature |"]
+    lines.append("| - | - | - | - | - | - |")
+    for meter in METERS.values():
+        labels = ", ".join(_label(meter, label) for label in meter.labels) or "-"
+        features = ", ".join(meter.features)
+        lines.append(
+            f"| `{meter.name}` | `{meter.prometheus_name}` | {meter.kind.value} | {labels}"
+            f" | {meter.help} | {features} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _label(meter: Meter, label: str) -> str:
+    values = meter.values.get(label)
+    return f"`{label}` ({', '.join(values)})" if values else f"`{label}`"
+
+
+_PAGE_HEAD = """\
+# Meters
+
+Made from the declarations in `yukta_rx/metrics.py`; change it there and run `make docs`.
+
+Dots become underscores in Prometheus; a counter ends in `_total`, a timer is a histogram in
+seconds. No label holds an execution id, a message id or anything else that grows without end;
+beyond 1000 combinations of labels the rest of a meter is counted under `_other`. A meter appears
+once something has been counted by the feature in its last column; while that feature is planned,
+see [features](features.md), it stays away.
+"""

@@ -1,0 +1,1 @@
+"""The vocabulary that every other room shares: messages, documents, statuses and events."""

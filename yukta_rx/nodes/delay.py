@@ -1,0 +1,31 @@
+"""DELAY: holds each message for a while.  Feature: ENG-05."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from yukta_rx.nodes._types import Milliseconds
+from yukta_rx.plugins.contract import Message, NodeContext, PluginConfig, processor
+
+_BEAT = 0.25
+"""Seconds between two signs of life."""
+
+
+class DelayConfig(PluginConfig):
+    """Options of DELAY."""
+
+    ms: Milliseconds = Field(description="How long each message is held, in ms.")
+
+
+@processor("DELAY", config=DelayConfig, pure=True, exact=True, example={"ms": 200})
+async def delay(msg: Message, cfg: DelayConfig, ctx: NodeContext) -> Message:
+    """Hold each message for `ms`, one at a time and in order, and pass it on unchanged.
+
+    The wait stands still while the node or the run is paused.
+    """
+    left = cfg.ms / 1000
+    while left > 0:
+        await ctx.clock.sleep(min(left, _BEAT))
+        left -= _BEAT
+        ctx.heartbeat()
+    return msg

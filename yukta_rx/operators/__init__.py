@@ -1,0 +1,44 @@
+"""Node policies and back-pressure as composable operators, usable with or without the engine.
+
+Each is `Callable[[Flow], Flow]` and goes into `flow.pipe(...)`; those named `on_backpressure_*`
+take any Observable. One operator per file; its docstring says when it emits, back-pressures,
+completes, fails, cancels and what it discards. Feature: ENG-01, ENG-02.
+"""
+
+from yukta_rx.operators._backpressure import (
+    on_backpressure_buffer,
+    on_backpressure_drop,
+    on_backpressure_error,
+    on_backpressure_latest,
+    prefetch,
+)
+from yukta_rx.operators._broadcast import broadcast
+from yukta_rx.operators._call import call, flat_map, through
+from yukta_rx.operators._call import map_ as map  # noqa: A004 - the name that Rx gives it
+from yukta_rx.operators._kind import BackPressureKind, Operator
+from yukta_rx.operators._merge_parents import AllSuccess, merge, merge_parents
+from yukta_rx.operators._record import record
+from yukta_rx.operators._status import status
+from yukta_rx.operators._valve import Valve, valve
+
+__all__ = [
+    "AllSuccess",
+    "BackPressureKind",
+    "Operator",
+    "Valve",
+    "broadcast",
+    "call",
+    "flat_map",
+    "map",
+    "merge",
+    "merge_parents",
+    "on_backpressure_buffer",
+    "on_backpressure_drop",
+    "on_backpressure_error",
+    "on_backpressure_latest",
+    "prefetch",
+    "record",
+    "status",
+    "through",
+    "valve",
+]

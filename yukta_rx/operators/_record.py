@@ -1,0 +1,41 @@
+"""record: shows new elements to a recorder before any child sees them. Feature: DUR-02."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
+from yukta_rx.streams.plan import Slot
+
+if TYPE_CHECKING:
+    from yukta_rx.streams.flow import Flow
+    from yukta_rx.streams.plan import Barrier, Tap
+
+
+@back_pressure(BackPressureKind.PASS_THROUGH)
+def record(tap: Tap | None = None, barrier: Barrier | None = None) -> Operator:
+    """Show each batch of new elements to `tap`, and await `barrier` before completion passes.
+
+    Marble (`b` the barrier is passed)::
+
+        source: --1--2--|
+        tap:    --1--2
+        barrier:--------b
+        result: --1--2--|
+
+    Emits when: the source does, after `tap` has seen the batch.
+    Back-pressures when: the children do.
+    Completes when: the source has completed and `barrier` has returned.
+    Fails when: the source fails, which skips the barrier; or `tap` or `barrier` raises.
+    Cancels when: the children cancel; a barrier under way is cancelled.
+    Discards: nothing.
+
+    Args:
+        tap: gets the port (None is the default output) and the batch; must not keep the list.
+        barrier: for example the write of a durable end marker.
+    """
+
+    def apply(flow: Flow[Any]) -> Flow[Any]:
+        return flow.write(Slot.RECORD, tap=tap, barrier=barrier)
+
+    return apply

@@ -1,0 +1,169 @@
+"""NodeContext: all that a plugin may know of the run around it.  Feature: ENG-02.
+
+It is an explicit argument and not a contextvar: a contextvar read inside an Rx subscription
+shows the emitter's value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from yukta_rx.plugins.logs import check_stream, split_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+R = TypeVar("R")
+
+LineSink = Callable[[str, str], None]
+"""Takes one line and the stream it was written to; thread-safe, never blocks."""
+
+BlockingRunner = Callable[..., Awaitable[Any]]
+"""`runner(fn, *args)`: awaits `fn(*args)` in the engine's thread pool."""
+
+
+class NodeClock(Protocol):
+    """Time as a node sees it: it stands still while the node or its run is paused."""
+
+    def now(self) -> float:
+        """Return seconds since an arbitrary point; callable from any thread."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait `seconds` of unpaused time."""
+
+
+class SecretSource(Protocol):
+    """Hands out secrets by name."""
+
+    def get(self, name: str) -> str:
+        """Return the secret.
+
+        Raises:
+            BadInputError: there is no secret of that name.
+        """
+
+
+class NodeContext:
+    """What the engine hands to a plugin: one object per node and run, made by the engine.
+
+    `heartbeat`, `log`, `count`, `cancelled` and `clock.now` may be used from any thread;
+    everything else belongs to the event loop.
+
+    Attributes:
+        execution_id: the run.
+        session_id: the session that the run belongs to.
+        workflow_id: the workflow that runs.
+        node_id: the node that this plugin is.
+        attempt: which attempt at the current message this is, from 1.
+        lineage: what the ids of this run's messages are derived from.
+        clock: the node's pause-aware time.
+        settings: the settings in force.
+        base_dir: folder that relative paths start from; None where there is none.
+        payload: the start payload, without the engine's own `yukta.*` members.
+        secrets: secrets by name.
+        results: collector of a child run's results, only where a plugin starts one.
+        cancelled: True once the node is to stop; a long blocking call should look at it.
+        stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
+        last_beat: `clock.now()` of the last heartbeat; read by the engine's idle clock.
+    """
+
+    __slots__ = (
+        "_count_sink",
+        "_line_sink",
+        "_run_blocking",
+        "attempt",
+        "base_dir",
+        "cancelled",
+        "clock",
+        "execution_id",
+        "last_beat",
+        "lineage",
+        "node_id",
+        "payload",
+        "results",
+        "secrets",
+        "session_id",
+        "settings",
+        "stream_plugin",
+        "workflow_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        execution_id: str,
+        session_id: str,
+        workflow_id: str,
+        node_id: str,
+        clock: NodeClock,
+        log: LineSink,
+        count: Callable[[str, int], None],
+        blocking: BlockingRunner,
+        lineage: str | None = None,
+        settings: Any = None,
+        base_dir: Path | None = None,
+        payload: Any = None,
+        secrets: SecretSource | None = None,
+        results: Any = None,
+    ) -> None:
+        self.execution_id = execution_id
+        self.session_id = session_id
+        self.workflow_id = workflow_id
+        self.node_id = node_id
+        self.clock = clock
+        self.lineage = execution_id if lineage is None else lineage
+        self.settings = settings
+        self.base_dir = base_dir
+        self.payload = payload
+        self.secrets = secrets
+        self.results = results
+        self.stream_plugin: Any = None
+        self.attempt = 1
+        self.cancelled = False
+        self.last_beat = clock.now()
+        self._line_sink = log
+        self._count_sink = count
+        self._run_blocking = blocking
+
+    def heartbeat(self) -> None:
+        """Say that silent work goes on: the node's idle clock starts again."""
+        self.last_beat = self.clock.now()
+
+    def log(self, line: str, stream: str = "stdout") -> None:
+        """Write to the node's live log; a text of several lines becomes several log lines.
+
+        Args:
+            line: the text; cut at newlines, otherwise kept as it is.
+            stream: `stdout` or `stderr`.
+
+        Raises:
+            TypeError: `line` is not text.
+            ValueError: there is no such stream.
+        """
+        check_stream(stream)
+        for part in split_lines(line):
+            self._line_sink(part, stream)
+
+    def count(self, outcome: str, n: int = 1) -> None:
+        """Add `n` to the meter `yukta.plugin.events` under this plugin and `outcome`.
+
+        Args:
+            outcome: one of a few fixed words, never a value from a message.
+            n: how many, not negative.
+
+        Raises:
+            ValueError: `n` is negative, or `outcome` is empty.
+        """
+        if n < 0 or not outcome:
+            raise ValueError(f"count needs an outcome and n >= 0, not {outcome!r}, {n!r}")
+        self._count_sink(outcome, n)
+
+    async def blocking(self, fn: Callable[..., R], *args: Any) -> R:
+        """Run a function that waits or computes for long in the engine's thread pool.
+
+        Raises:
+            Exception: whatever `fn` raises.
+        """
+        result: R = await self._run_blocking(fn, *args)
+        return result

@@ -1,0 +1,240 @@
+"""The contract between a node type and the engine, and the decorators that declare one.
+
+A plugin holds business logic only. It is called as
+
+    trigger             fn(cfg, ctx)        -> iterator, async iterator or Observable
+    processor, terminal fn(msg, cfg, ctx)   -> what it emits for this one message
+    stream plugin       P().transform(stream, cfg, ctx) -> async iterator, Flow or Observable
+
+and emits nothing (None), one message (a value or a Message; a list is one payload), several (by
+yielding), or to a named port (`to_port`). For a trigger the engine looks at what the call
+returned, so a plain function may choose between an iterator and an async iterator.
+Feature: EXT-01.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypedDict, TypeVar, Unpack
+
+from yukta_rx.model.ids import id_fault
+from yukta_rx.model.message import Message, Routed, to_port
+from yukta_rx.plugins.bind import BoundConfig, bind_config, check_environment
+from yukta_rx.plugins.check import check_config
+from yukta_rx.plugins.config import ConfigFault, EnvironmentCheck, NoConfig, PluginConfig, fixed
+from yukta_rx.plugins.context import NodeContext
+from yukta_rx.plugins.shapes import (
+    blocking_of,
+    check_parameters,
+    class_shape,
+    function_shape,
+    source_of,
+)
+from yukta_rx.plugins.spec import (
+    DEFAULT_TIMEOUT,
+    FailureMode,
+    PluginKind,
+    PluginSpec,
+    ProcessorPlugin,
+    Shape,
+    Timeout,
+    TimeoutOf,
+)
+
+__all__ = [
+    "DEFAULT_TIMEOUT",
+    "BoundConfig",
+    "ConfigFault",
+    "FailureMode",
+    "Message",
+    "NoConfig",
+    "NodeContext",
+    "PluginConfig",
+    "PluginKind",
+    "PluginSpec",
+    "ProcessorPlugin",
+    "Routed",
+    "Shape",
+    "bind_config",
+    "check_config",
+    "check_environment",
+    "fixed",
+    "processor",
+    "spec_of",
+    "terminal",
+    "to_port",
+    "trigger",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_BUILT_IN_PORTS: Final = frozenset({"dropped"})
+
+
+class Declared(TypedDict, total=False):
+    """What every kind of plugin may declare.
+
+    Attributes:
+        config: the model of its options; none by default.
+        default_timeout: idle timeout in seconds, None for no limit, or a function of the
+            configuration; 30 by default, for a trigger no limit.
+        blocking: False to call a plain function or generator on the event loop, for one that
+            computes for microseconds and never waits; by default it runs in the thread pool.
+        pure: it changes neither a payload that it got nor one that it emitted, so none has to
+            be copied for it.
+        failure_mode: whether failures are raised or emitted.
+        summary: one line for the catalogue; the docstring's first line by default.
+        example: a configuration that is valid.
+        open: called first, with (cfg, ctx); may be `async`. A ProcessorPlugin has a method.
+        close: called at the end, with (cfg, ctx); may be `async`. A ProcessorPlugin has a method.
+        check: finds faults that depend on settings and folder of a run.
+    """
+
+    config: type[PluginConfig]
+    default_timeout: TimeoutOf | Timeout
+    blocking: bool
+    pure: bool
+    failure_mode: FailureMode
+    summary: str
+    example: Mapping[str, Any]
+    open: Callable[..., Any]
+    close: Callable[..., Any]
+    check: EnvironmentCheck
+
+
+def trigger(
+    type: str, *, ports: Iterable[str] = (), replayable: bool = False, **common: Unpack[Declared]
+) -> Callable[[F], F]:
+    """Declare a function `fn(cfg, ctx)` as a trigger: it gives what a run works on.
+
+    It has to respect demand: an iterator is asked for its next value when there is room for it,
+    an Observable gets a bounded buffer with strategy ERROR.
+
+    Args:
+        type: the name in workflow documents.
+        ports: named output ports beside the default one.
+        replayable: started again it gives the same values in the same order.
+        common: see `Declared`.
+
+    Raises:
+        TypeError: the function cannot be called this way.
+        ValueError: a name is malformed or given twice.
+    """
+
+    def declare(fn: F) -> F:
+        shape = function_shape(fn, 2, "(cfg, ctx)")
+        common.setdefault("default_timeout", None)
+        own = {"ports": tuple(ports), "replayable": replayable}
+        return _attach(fn, _spec(fn, type, PluginKind.TRIGGER, shape, common, own))
+
+    return declare
+
+
+def processor(
+    type: str,
+    *,
+    ports: Iterable[str] = (),
+    exact: bool = False,
+    stateful: bool = False,
+    signals: bool = False,
+    **common: Unpack[Declared],
+) -> Callable[[F], F]:
+    """Declare a function `fn(msg, cfg, ctx)` or a ProcessorPlugin class as a processor.
+
+    Args:
+        type: the name in workflow documents.
+        ports: named output ports beside the default one.
+        exact: it always emits exactly one message per input, to the default port.
+        stateful: it keeps state between messages, so it cannot run on a worker.
+        signals: it waits for signals.
+        common: see `Declared`.
+
+    Raises:
+        TypeError: the function or class cannot be called this way.
+        ValueError: a name is malformed or given twice.
+    """
+
+    def declare(fn: F) -> F:
+        if inspect.isclass(fn):
+            shape = class_shape(fn)
+            if common.keys() & {"open", "close"}:
+                raise TypeError(f"{source_of(fn)}: open and close are methods of the class")
+        else:
+            shape = function_shape(fn, 3, "(msg, cfg, ctx)")
+        own = {"ports": tuple(ports), "exact": exact, "stateful": stateful, "signals": signals}
+        return _attach(fn, _spec(fn, type, PluginKind.PROCESSOR, shape, common, own))
+
+    return declare
+
+
+def terminal(type: str, *, stateful: bool = False, **common: Unpack[Declared]) -> Callable[[F], F]:
+    """Declare a function `fn(msg, cfg, ctx)` as a terminal: it ends a branch.
+
+    What it returns is thrown away.
+
+    Args:
+        type: the name in workflow documents.
+        stateful: it keeps state between messages, so it cannot run on a worker.
+        common: see `Declared`.
+
+    Raises:
+        TypeError: the function cannot be called this way.
+        ValueError: the type's name is malformed.
+    """
+
+    def declare(fn: F) -> F:
+        shape = function_shape(fn, 3, "(msg, cfg, ctx)")
+        own = {"stateful": stateful}
+        return _attach(fn, _spec(fn, type, PluginKind.TERMINAL, shape, common, own))
+
+    return declare
+
+
+def spec_of(plugin: Any) -> PluginSpec:
+    """Return the spec of a decorated function or class, or the spec itself.
+
+    Raises:
+        TypeError: it is not a plugin.
+    """
+    spec = plugin if isinstance(plugin, PluginSpec) else getattr(plugin, "spec", None)
+    if not isinstance(spec, PluginSpec):
+        raise TypeError(
+            f"{plugin!r} is not a plugin: decorate it with @trigger, @processor or @terminal"
+        )
+    return spec
+
+
+def _spec(
+    fn: Callable[..., Any],
+    type: str,
+    kind: PluginKind,
+    shape: Shape,
+    common: Declared,
+    own: dict[str, Any],
+) -> PluginSpec:
+    declared: dict[str, Any] = {**common, **own}
+    for name in ("open", "close"):
+        if name in declared:
+            check_parameters(declared[name], 2, f"{name}(cfg, ctx)")
+    declared["blocking"] = blocking_of(fn, shape, declared.get("blocking"))
+    declared.setdefault("summary", (inspect.getdoc(fn) or "").split("\n", 1)[0])
+    return PluginSpec(type=type, kind=kind, shape=shape, fn=fn, source=source_of(fn), **declared)
+
+
+def _attach(fn: F, spec: PluginSpec) -> F:
+    if fault := id_fault("plugin type", spec.type):
+        raise ValueError(f"{spec.source}: {fault}")
+    if not (isinstance(spec.config, type) and issubclass(spec.config, PluginConfig)):
+        raise TypeError(f"{spec.source}: config has to be a subclass of PluginConfig")
+    for port in spec.ports:
+        if fault := id_fault("port", port):
+            raise ValueError(f"{spec.source}: {fault}")
+        if port in _BUILT_IN_PORTS:
+            raise ValueError(f"{spec.source}: port `{port}` belongs to the engine")
+    if len(set(spec.ports)) < len(spec.ports):
+        raise ValueError(f"{spec.source}: a port is named twice in {', '.join(spec.ports)}")
+    if spec.exact and (spec.shape not in (Shape.SYNC, Shape.ASYNC) or spec.ports):
+        raise TypeError(f"{spec.source}: exact is for a function that returns one message")
+    fn.spec = spec  # type: ignore[attr-defined]
+    return fn

@@ -1,0 +1,1 @@
+"""Who may do what, and what a configuration may read."""

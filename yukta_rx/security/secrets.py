@@ -1,0 +1,66 @@
+"""Secrets by name, so that a stored definition never holds one.
+
+A configuration says `decrypted:name`; the value comes from the variable `YUKTA_SECRET_NAME`.
+Feature: SEC-02.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Protocol
+
+from yukta_rx.errors import BadInputError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
+
+
+class SecretProvider(Protocol):
+    """Hands out secrets by name."""
+
+    def get(self, name: str) -> str:
+        """Return the secret.
+
+        Raises:
+            BadInputError: there is no secret of that name.
+        """
+
+
+class EnvironmentSecrets:
+    """Reads secrets from the environment.
+
+    Args:
+        environ: the variables; those of the process by default.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        self._environ = os.environ if environ is None else environ
+
+    def get(self, name: str) -> str:
+        """Return the value of `YUKTA_SECRET_<NAME>`.
+
+        The name is written in upper case, with `_` for a dot or dash.
+
+        Raises:
+            BadInputError: the name is malformed, or the variable is not set.
+        """
+        if not is_secret_name(name):
+            raise BadInputError(f"{name[:40]!a} is not the name of a secret")
+        variable = secret_variable(name)
+        value = self._environ.get(variable)
+        if value is None:
+            raise BadInputError(f"there is no secret `{name}`: set {variable}", secret=name)
+        return value
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a text has the shape of a secret's name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def secret_variable(name: str) -> str:
+    """Return the environment variable that holds a secret."""
+    return "YUKTA_SECRET_" + re.sub(r"[^A-Z0-9]", "_", name.upper())

@@ -1,0 +1,217 @@
+"""A circuit: the stages and edges of one wired graph, from start to its end.
+
+Wiring walks the plans from the leaves upwards without recursion, so a line of 500 nodes is wired
+in constant stack. Each plan becomes one stage; a plan with several children is a broadcast.
+Nothing moves before every stage has its edges: the pump only runs after `start` has returned, so
+no element is lost to a child that subscribes late.
+
+Feature: ENG-01.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.streams.aio import BlockingPool, Tasks
+from yukta_rx.streams.edge import Edge
+from yukta_rx.streams.plan import Barrier, NodePlan, Outcome, Outlet
+from yukta_rx.streams.pump import Pump
+from yukta_rx.streams.stage import SourceStage, Stage
+
+if TYPE_CHECKING:
+    from yukta_rx.streams.flow import Flow
+
+log = logging.getLogger(__name__)
+
+
+class StopMode(StrEnum):
+    """Three strengths of stopping a circuit. Feature: CTL-03."""
+
+    DRAIN = "DRAIN"
+    CANCEL = "CANCEL"
+    KILL = "KILL"
+
+
+class Circuit:
+    """One running graph. Make it on the loop, `start()` it, and await `done`.
+
+    `pool` runs blocking calls; without one the circuit makes its own at first use and closes it
+    at the end. `on_stall(stage, seconds)` hears of a call that held the loop.
+    """
+
+    __slots__ = (
+        "_live",
+        "_own_pool",
+        "_pool",
+        "context",
+        "done",
+        "edges",
+        "loop",
+        "on_stall",
+        "pump",
+        "queued",
+        "ready",
+        "stages",
+        "started",
+        "tasks",
+    )
+
+    def __init__(
+        self,
+        leaves: Iterable[Flow[Any] | NodePlan],
+        *,
+        pool: BlockingPool | None = None,
+        on_stall: Callable[[Stage, float], None] | None = None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.pump = Pump.of(self.loop)
+        self.context = contextvars.copy_context()
+        self.ready: deque[Stage] = deque()
+        self.queued = False
+        self.started = False
+        self.stages: dict[NodePlan, Stage] = {}
+        self.edges: list[Edge] = []
+        self.done: asyncio.Future[None] = self.loop.create_future()
+        self.tasks = Tasks(self.loop, self._check_done)
+        self.on_stall = on_stall
+        self._pool = pool
+        self._own_pool = pool is None
+        self._live = 0
+        self._wire(leaf if isinstance(leaf, NodePlan) else leaf.plan for leaf in leaves)
+
+    def _wire(self, leaves: Iterable[NodePlan]) -> None:
+        waiting = list(leaves)
+        order: list[NodePlan] = []
+        while waiting:
+            plan = waiting.pop()
+            if plan in self.stages:
+                continue
+            if plan.body is None and not plan.parents:
+                raise ValueError(f"node {plan.name or '?'} has neither parents nor a source")
+            body = plan.body or PASS
+            self.stages[plan] = body.stage(plan, self)
+            order.append(plan)
+            waiting.extend(outlet.plan for outlet in plan.parents)
+        for plan in order:
+            child = self.stages[plan]
+            for outlet in plan.parents:
+                edge = Edge(self.stages[outlet.plan], child, plan.prefetch, outlet.port)
+                edge.src.add_child(edge)
+                child.ins.append(edge)
+                self.edges.append(edge)
+        self._live = len(self.stages)
+
+    @property
+    def pool(self) -> BlockingPool:
+        """The threads for blocking calls."""
+        if self._pool is None:
+            self._pool = BlockingPool()
+        return self._pool
+
+    def stage_of(self, flow: Flow[Any]) -> Stage:
+        """The stage that runs `flow`'s node here; KeyError if it is not part of this circuit."""
+        return self.stages[flow.plan]
+
+    def start(self) -> None:
+        """Get every stage going. Emits nothing itself; the pump does, from the next turn on."""
+        if self.started:
+            raise RuntimeError("a circuit starts once")
+        self.started = True
+        if not self.stages:
+            self._check_done()
+        for stage in reversed(self.stages.values()):
+            stage.start()
+
+    def stop(self, mode: StopMode) -> None:
+        """DRAIN ends the sources, CANCEL the leaves, KILL everything without waiting for calls."""
+        if mode is StopMode.DRAIN:
+            for stage in tuple(self.stages.values()):
+                if isinstance(stage, SourceStage):
+                    stage.stop()
+            return
+        for stage in tuple(self.stages.values()):
+            if mode is StopMode.KILL or not stage.outs:
+                stage.end(Outcome.CANCELLED)
+        if mode is StopMode.KILL:
+            self.tasks.cancel()
+            self._finish()
+
+    def unfinished(self) -> list[str]:
+        """Names of the nodes whose tasks still run."""
+        return sorted(self.tasks.names())
+
+    def post(self, fn: Callable[[], None]) -> None:
+        """Run `fn` on the loop soon; may be called from any thread."""
+        self.loop.call_soon_threadsafe(fn)
+
+    # -- told by the stages
+
+    def stage_ended(self, stage: Stage, outcome: Outcome, error: BaseException | None) -> None:
+        """One stage less to wait for."""
+        self._live -= 1
+        self._check_done()
+
+    def seal(self, stage: Stage, barrier: Barrier) -> None:
+        """Await the barrier of a completed stage, then let its children see the completion."""
+
+        async def work() -> None:
+            try:
+                await barrier()
+            except asyncio.CancelledError:
+                stage.close(Outcome.CANCELLED)
+            except Exception as error:  # noqa: BLE001 - a store's failure ends the node as ERROR
+                self.report(stage, error)
+                stage.close(Outcome.FAILED, error)
+            else:
+                stage.close(Outcome.COMPLETED)
+
+        self.tasks.spawn(work(), f"yukta end marker {stage.plan.name}")
+
+    def stalled(self, stage: Stage, seconds: float) -> None:
+        """A call of `stage` held the loop for `seconds`."""
+        if self.on_stall is not None:
+            self.on_stall(stage, seconds)
+
+    def report(self, stage: Stage, error: BaseException) -> None:
+        """Log an error that nobody else will see."""
+        log.error("node %s: %s", stage.plan.name or "?", error, exc_info=error)
+
+    def guard(self, stage: Stage, fn: Callable[[], Any]) -> None:
+        """Call foreign clean-up code; its error is logged and hurts nobody."""
+        try:
+            fn()
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - clean-up of user code
+            self.report(stage, error)
+
+    def _check_done(self) -> None:
+        if self._live == 0 and not len(self.tasks):
+            self._finish()
+
+    def _finish(self) -> None:
+        if self.done.done():
+            return
+        self.done.set_result(None)
+        if self._own_pool and self._pool is not None:
+            self._pool.close()
+
+
+class _Pass:
+    """The body of a node without a call: elements go through as they are."""
+
+    def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
+        from yukta_rx.streams.stage import MapStage
+
+        return MapStage(plan, circuit, None, exact=True)
+
+
+PASS = _Pass()
+
+__all__ = ["PASS", "Circuit", "Outlet", "StopMode"]
