@@ -6,13 +6,14 @@ Features: ENG-01, ENG-02.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.engine.pipeline import node_flow
 from yukta_rx.plugins.contract import PluginKind
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.streams.flow import Flow

@@ -11,6 +11,7 @@ Features: ENG-02, EXT-01.
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -26,22 +27,24 @@ from yukta_rx.streams.aio import (
     AsyncBody,
     AsyncIterableBody,
     AsyncManyBody,
-    StreamBody,
-    ThreadBody,
-    ThreadIterableBody,
 )
 from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.plan import Body, NodePlan, Slot
 from yukta_rx.streams.rx import OverflowStrategy, from_rx
-from yukta_rx.streams.stage import IterableBody, ManyBody, MapBody
+from yukta_rx.streams.sync import IterableBody, ManyBody, MapBody
+from yukta_rx.streams.threads import ThreadBody, ThreadIterableBody
+from yukta_rx.streams.through import StreamBody
 
 if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.plugins.contract import NodeContext
-    from yukta_rx.streams.aio import BlockingPool
+    from yukta_rx.streams.threads import BlockingPool
 
 OBSERVABLE_BUFFER: Final = 1024
 """Elements that may wait when a plugin returns a plain Observable; more fail the node."""
+
+REMEMBERED_CAUSES: Final = 1024
+"""Causes whose outputs a stream plugin may still add to without repeating an id."""
 
 _PLAIN: Final = frozenset({dict, list, str, int, float, bool, tuple, bytes})
 
@@ -49,28 +52,42 @@ _PLAIN: Final = frozenset({dict, list, str, int, float, bool, tuple, bytes})
 class PluginCall:
     """One node's plugin, ready to be called: knows its configuration, context and declarations.
 
-    `shared` says that another branch may hold the payloads that come in.
+    `shared` says that another branch may hold the payloads that come in; `retime` is told, once
+    the first message is there, an idle timeout that depends on it (seconds, None for no limit).
     """
 
     __slots__ = (
         "bound",
         "config",
         "context",
+        "first",
         "fn",
         "instance",
+        "node",
         "node_id",
         "pure",
+        "retime",
         "scope",
         "shared",
         "spec",
     )
 
-    def __init__(self, node: PreparedNode, context: NodeContext, *, shared: bool) -> None:
+    def __init__(
+        self,
+        node: PreparedNode,
+        context: NodeContext,
+        *,
+        shared: bool,
+        retime: Callable[[float | None], None],
+    ) -> None:
         self.spec = node.spec
         self.bound = node.config
         self.config = node.config.constant
         self.context = context
         self.node_id = node.node.node_id
+        self.node = node
+        self.retime = retime
+        self.first = self._timed_by_message()
         self.fn = node.spec.fn
         self.instance: Any = None
         self.scope = Scope(
@@ -98,6 +115,23 @@ class PluginCall:
         """The configuration with `${...}` resolved for one message."""
         return self.bound.resolve(self.scope.for_message(msg))
 
+    def _timed_by_message(self) -> Callable[[Message | None], None] | None:
+        """What works out the idle timeout at the first message, if it depends on that."""
+        template, bound, spec = self.node.timeout_template, self.bound, self.spec
+        if template is not None:
+
+            def timed(msg: Message | None) -> None:
+                scope = self.scope if msg is None else self.scope.for_message(msg)
+                self.retime(template.resolve(scope) or None)
+
+            return timed
+        given = self.node.node.timeout_seconds is not None
+        if given or not callable(spec.default_timeout) or bound.constant is not None:
+            return None
+        return lambda msg: self.retime(
+            spec.timeout(bound.resolve(self.scope if msg is None else self.scope.for_message(msg)))
+        )
+
     # -- before and after
 
     async def open(self, pool: BlockingPool) -> None:
@@ -118,6 +152,8 @@ class PluginCall:
     async def start_trigger(self, pool: BlockingPool) -> Body:
         """Call a trigger function; the body of the source that it made."""
         config = self.static_config()
+        if self.first is not None:
+            self.first(None)
         if self.spec.shape is Shape.SYNC and self.spec.blocking:
             made = await pool.call(self.fn, config, self.context)
         else:
@@ -139,6 +175,9 @@ class PluginCall:
 
     def taken(self, msg: Message) -> Message:
         """The message as the plugin may have it."""
+        first, self.first = self.first, None
+        if first is not None:
+            first(msg)
         if not self.shared:
             return msg
         return Message(copy_payload(msg.payload), msg.headers, msg.origin, msg.id, msg.attempt)
@@ -232,7 +271,7 @@ class PluginCall:
     def _one_fast(self) -> Callable[[Message], Any]:
         """`_one` without the branches that are known not to be taken."""
         config, fn, context, given = self.config, self.fn, self.context, self.given
-        if config is None or self.shared:
+        if config is None or self.shared or self.first is not None:
             return self._one
         return lambda msg: given(msg, fn(msg, config, context), 0)
 
@@ -257,11 +296,10 @@ class PluginCall:
         outputs = self._as_async(
             self.instance.transform(stream, self.static_config(), self.context), "an async iterator"
         )
-        key: Any = None
-        index = 0
+        given: OrderedDict[Any, int] = OrderedDict()
         try:
             async for out in outputs:
-                cause = stream.last
+                cause = stream.latest
                 if cause is None:
                     raise PluginContractError(
                         f"node {self.node_id}: {self.spec.type} emitted before it took a message"
@@ -270,8 +308,12 @@ class PluginCall:
                 inner = made.value if type(made) is Routed else made
                 if inner is None:
                     continue
-                index = index + 1 if inner.origin[0] == key else 0
                 key = inner.origin[0]
+                place = tuple(key) if type(key) is list else key
+                index = given.pop(place, -1) + 1
+                given[place] = index
+                if len(given) > REMEMBERED_CAUSES:
+                    given.popitem(last=False)
                 if index and inner.own_id is None and inner.uid is None:
                     inner = Message(inner.payload, inner.headers, (key, self.node_id, index))
                     made = Routed(made.port, inner) if type(made) is Routed else inner
@@ -355,7 +397,7 @@ class PluginInput(Flow[Message]):
     def __init__(self, inlet: AsyncIterator[Any], call: PluginCall) -> None:
         body = AsyncIterableBody(lambda: self)
         super().__init__(NodePlan(name=f"{call.node_id} input", body=body, last=Slot.CALL))
-        self.last: Message | None = None
+        self.latest: Message | None = None
         self._inlet = inlet
         self._call = call
 
@@ -364,7 +406,7 @@ class PluginInput(Flow[Message]):
 
     async def __anext__(self) -> Message:
         msg: Message = await anext(self._inlet)
-        self.last = msg
+        self.latest = msg
         return self._call.taken(msg)
 
 

@@ -5,11 +5,13 @@ Features: EXT-02, OBS-02.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import asyncio
 
 WAITING: Final = 10_000
 """Lines from threads that may wait for the loop; further ones are dropped and counted."""

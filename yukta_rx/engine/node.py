@@ -5,8 +5,6 @@ Features: ENG-02, ENG-06.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import (
@@ -18,12 +16,17 @@ from yukta_rx.errors import (
 from yukta_rx.model.message import Message
 from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.times import rfc3339
-from yukta_rx.operators import Valve
+from yukta_rx.operators import IdleClock, Valve
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.clock import LoopClock, PausableClock
 from yukta_rx.streams.plan import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    import asyncio
+import math
+from datetime import datetime
+
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.stage import Stage
@@ -51,6 +54,8 @@ class NodeRuntime:
 
     __slots__ = (
         "_changed",
+        "_idle",
+        "_loop",
         "clock",
         "context",
         "counts",
@@ -88,6 +93,8 @@ class NodeRuntime:
         self.ended_at: datetime | None = None
         self.counts: dict[str, int] = {}
         self._changed = changed
+        self._loop = asyncio.get_running_loop()
+        self._idle: IdleClock | None = None
 
     @property
     def id(self) -> str:
@@ -98,6 +105,24 @@ class NodeRuntime:
     def kind(self) -> PluginKind:
         """Trigger, processor or terminal."""
         return self.prepared.spec.kind
+
+    def idle_clock(self) -> IdleClock | None:
+        """The clock that ends this node when it is silent; None if it has no limit."""
+        limit = self.prepared.idle_timeout
+        context = self.context
+        if context is None or (limit is None and self.prepared.timeout_template is None):
+            return None
+        limit = math.inf if limit is None else limit
+        self._idle = IdleClock(self.clock, limit, lambda: context.last_beat)
+        return self._idle
+
+    def retime(self, limit: float | None) -> None:
+        """Give the idle clock another limit in seconds, None for none; from any thread."""
+        self._loop.call_soon_threadsafe(self._retime, limit)
+
+    def _retime(self, limit: float | None) -> None:
+        if self._idle is not None:
+            self._idle.retime(limit)
 
     @property
     def publishes(self) -> bool:

@@ -47,6 +47,9 @@ def node_flow(
         )
     else:
         flow = Flow(NodePlan(name=node.id, body=body, gate=node.valve, last=Slot.CALL))
+    idle = node.idle_clock()
+    if idle is not None:
+        flow = flow.pipe(ops.idle_timeout(idle))
     flow = flow.pipe(ops.status(node))
     if tap is not None or barrier is not None:
         flow = flow.pipe(ops.record(tap, barrier))

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.engine.assembly import shared_inputs, wire
-from yukta_rx.engine.calls import FailedBody, PluginCall
 from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.node import NodeRuntime, describe
+from yukta_rx.engine.opening import OpenPlugins
+from yukta_rx.engine.progress import RunOutcome, snapshot, totals
 from yukta_rx.errors import (
     DeadlineExceededError,
     NotFoundError,
@@ -28,20 +27,24 @@ from yukta_rx.errors import (
 )
 from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.ids import new_execution_id
-from yukta_rx.model.message import Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
-from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import NodeContext, PluginKind
 from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
-from yukta_rx.streams.aio import BlockingPool, Tasks
+from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import Circuit, StopMode
 from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
+from yukta_rx.streams.threads import BlockingPool
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
     from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import PreparedWorkflow
-    from yukta_rx.streams.plan import Body, Tap
+    from yukta_rx.model.message import Message
+    from yukta_rx.streams.edge import Edge
+    from yukta_rx.streams.plan import Tap
     from yukta_rx.streams.stage import Stage
 
 log = logging.getLogger(__name__)
@@ -53,27 +56,6 @@ CANCEL_GRACE: Final = 5.0
 """Seconds that cancelled calls get to clean up before the run ends without them."""
 
 _FAILING: Final = (TaskStatus.FAILURE, TaskStatus.TIMED_OUT, TaskStatus.UPSTREAM_FAILED)
-
-
-@dataclass(frozen=True, slots=True)
-class RunOutcome:
-    """How a run ended.
-
-    Attributes:
-        execution_id: the run.
-        status: its final status.
-        error: `{code, detail, nodeId?}` unless it ended well.
-        totals: messages `in` (emitted by triggers), `out` (reached terminals), `failed`, `dropped`.
-        nodes: every node's final `NodeState`, by id.
-        seconds: from start to end, pauses included.
-    """
-
-    execution_id: str
-    status: TaskStatus
-    error: Mapping[str, Any] | None
-    totals: Mapping[str, int]
-    nodes: Mapping[str, Mapping[str, Any]]
-    seconds: float
 
 
 @dataclass(slots=True)
@@ -154,8 +136,7 @@ class Run:
         self._version = 0
         self._snapshots = 0
         self._cursor = 0
-        self._calls: dict[str, PluginCall] = {}
-        self._bodies: dict[str, Body] = {}
+        self._plugins = OpenPlugins(self._pool)
         self._timers: list[Timer] = []
         self._tasks = Tasks(self._loop, lambda: None)
         self._opening: asyncio.Task[None] | None = None
@@ -164,9 +145,7 @@ class Run:
             for node_id in prepared.order
         }
         for node in self.nodes.values():
-            node.parents = tuple(
-                self.nodes[parent.node_id] for parent in node.prepared.parents
-            )
+            node.parents = tuple(self.nodes[parent.node_id] for parent in node.prepared.parents)
         if step_mode:
             self.pause()
 
@@ -198,7 +177,7 @@ class Run:
             self.stop(StopMode.KILL)
             for timer in self._timers:
                 timer.cancel()
-            await self._close_plugins()
+            await self._plugins.close(CANCEL_GRACE)
             self._lines.drain()
             if self._own_pool:
                 self._pool.close()
@@ -215,11 +194,17 @@ class Run:
         if self._circuit is not None:
             await asyncio.wait((self._circuit.done,))
 
+    async def _open_plugins(self) -> None:
+        shared = shared_inputs(self.prepared)
+        for node in self.nodes.values():
+            node.context = self._context_of(node)
+            await self._plugins.open(node, node.context, shared=node.id in shared)
+
     def _start(self) -> None:
         flows = wire(
             self.prepared,
             self.nodes,
-            self._bodies,
+            self._plugins.bodies,
             prefetch=self._settings.execution.prefetch,
             tap_of=self._tap_of,
         )
@@ -241,9 +226,9 @@ class Run:
         else:
             status = TaskStatus.STOPPED if self._draining and cut else TaskStatus.SUCCESS
         self._advance(status)
-        totals = self.totals()
-        self._publish(ResultType.EXECUTION_END, status=self.status, totals=totals, truncated=False)
-        data: dict[str, Any] = {"status": str(self.status), "totals": totals}
+        sums = self.totals()
+        self._publish(ResultType.EXECUTION_END, status=self.status, totals=sums, truncated=False)
+        data: dict[str, Any] = {"status": str(self.status), "totals": sums}
         if self.error is not None:
             data["error"] = self.error
         self._emit("execution.finished", data)
@@ -257,34 +242,6 @@ class Run:
             nodes={node.id: node.state() for node in self.nodes.values()},
             seconds=seconds,
         )
-
-    # -- plugins
-
-    async def _open_plugins(self) -> None:
-        """Make every node's plugin ready; one that cannot be opened fails when the run starts."""
-        shared = shared_inputs(self.prepared)
-        for node_id, node in self.nodes.items():
-            node.context = self._context_of(node)
-            call = PluginCall(node.prepared, node.context, shared=node_id in shared)
-            self._calls[node_id] = call
-            try:
-                await call.open(self._pool)
-                if node.kind is PluginKind.TRIGGER:
-                    self._bodies[node_id] = await call.start_trigger(self._pool)
-                else:
-                    self._bodies[node_id] = call.body()
-            except Exception as error:  # noqa: BLE001 - whatever a plugin raises ends its node
-                log.warning("node %s could not be opened", node_id, exc_info=error)
-                self._bodies[node_id] = FailedBody(error)
-
-    async def _close_plugins(self) -> None:
-        """Close what was opened, the last first; no plugin may hold up the end of the run."""
-        for node_id, call in reversed(self._calls.items()):
-            try:
-                async with asyncio.timeout(CANCEL_GRACE):
-                    await call.close(self._pool)
-            except Exception as error:  # noqa: BLE001 - clean-up of user code
-                log.warning("node %s could not be closed", node_id, exc_info=error)
 
     def _context_of(self, node: NodeRuntime) -> NodeContext:
         return NodeContext(
@@ -524,52 +481,17 @@ class Run:
 
     def totals(self) -> dict[str, int]:
         """Messages that triggers emitted, that reached terminals, that failed, were dropped."""
-        totals = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
-        for node in self.nodes.values():
-            counters = node.counters
-            if node.kind is PluginKind.TRIGGER:
-                totals["in"] += counters["out"]
-            elif node.kind is PluginKind.TERMINAL:
-                totals["out"] += counters["in"]
-            totals["failed"] += counters["failed"]
-            totals["dropped"] += counters["dropped"]
-        return totals
+        return totals(self.nodes.values())
 
     def snapshot(self) -> dict[str, Any]:
         """The run as API.md's `ProgressSnapshot`, with its edges; `version` grows each time."""
         self._snapshots += 1
-        now = self._clock.wall()
-        execution: dict[str, Any] = {
-            "executionId": self.execution_id,
-            "sessionId": self.session_id,
-            "workflowId": self.definition.workflow_id,
-            "definitionVersion": self.definition.version,
-            "status": str(self.status),
-            "paused": self.paused,
-            "stepMode": self.step_mode,
-        }
-        if self.started_at is not None:
-            end = self.ended_at or now
-            execution["startTime"] = rfc3339(self.started_at)
-            execution["durationMs"] = round((end - self.started_at).total_seconds() * 1000)
-        if self.ended_at is not None:
-            execution["endTime"] = rfc3339(self.ended_at)
-        if self.error is not None:
-            execution["error"] = self.error
-        return {
-            "version": self._snapshots,
-            "time": rfc3339(now),
-            "execution": execution,
-            "nodes": [node.state() for node in self.nodes.values()],
-            "edges": list(self._edge_states()),
-        }
+        return snapshot(self, self._snapshots, self._clock.wall())
 
-    def _edge_states(self) -> Iterator[dict[str, Any]]:
-        for edge in self._circuit.edges if self._circuit is not None else ():
-            shown: dict[str, Any] = {"source": edge.src.plan.name, "target": edge.dst.plan.name}
-            if edge.port is not None:
-                shown["sourcePort"] = edge.port
-            yield shown | {"passed": edge.passed, "waiting": edge.waiting}
+    @property
+    def edges(self) -> Sequence[Edge]:
+        """The edges of the running graph; none before it is wired."""
+        return self._circuit.edges if self._circuit is not None else ()
 
     def __str__(self) -> str:
         return self.execution_id

@@ -14,7 +14,8 @@ from yukta_rx.operators._backpressure import (
 )
 from yukta_rx.operators._broadcast import broadcast
 from yukta_rx.operators._call import call, flat_map, through
-from yukta_rx.operators._call import map_ as map  # noqa: A004 - the name that Rx gives it
+from yukta_rx.operators._call import map_ as map
+from yukta_rx.operators._idle_timeout import IdleClock, idle_timeout
 from yukta_rx.operators._kind import BackPressureKind, Operator
 from yukta_rx.operators._merge_parents import AllSuccess, merge, merge_parents
 from yukta_rx.operators._record import record
@@ -24,11 +25,13 @@ from yukta_rx.operators._valve import Valve, valve
 __all__ = [
     "AllSuccess",
     "BackPressureKind",
+    "IdleClock",
     "Operator",
     "Valve",
     "broadcast",
     "call",
     "flat_map",
+    "idle_timeout",
     "map",
     "merge",
     "merge_parents",

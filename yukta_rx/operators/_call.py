@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
-from yukta_rx.streams.aio import AsyncBody, AsyncManyBody, StreamBody, ThreadBody
+from yukta_rx.streams.aio import AsyncBody, AsyncManyBody
 from yukta_rx.streams.plan import Body, Slot
-from yukta_rx.streams.stage import ManyBody, MapBody
+from yukta_rx.streams.sync import ManyBody, MapBody
+from yukta_rx.streams.threads import ThreadBody
+from yukta_rx.streams.through import StreamBody
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+
     from yukta_rx.streams.flow import Flow
 
 
@@ -46,7 +49,7 @@ def call(body: Body | Callable[[Any], Any], *, blocking: bool = False) -> Operat
     Raises:
         ValueError: `blocking` with a function that is async already.
     """
-    made = body if hasattr(body, "stage") else _body_for(body, blocking)  # type: ignore[arg-type]
+    made = body if hasattr(body, "stage") else _body_for(body, blocking)
 
     def apply(flow: Flow[Any]) -> Flow[Any]:
         return flow.write(Slot.CALL, body=made)

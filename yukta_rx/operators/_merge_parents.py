@@ -27,7 +27,9 @@ class AllSuccess:
         return None if error is None else UpstreamFailedError(parent, error)
 
 
-def merge(*flows: Flow[Any], name: str = "", join: Join | None = None, prefetch: int = 64) -> Flow[Any]:
+def merge(
+    *flows: Flow[Any], name: str = "", join: Join | None = None, prefetch: int = 64
+) -> Flow[Any]:
     """Merge `flows` into one node; see `merge_parents`.
 
     Raises:
@@ -36,9 +38,7 @@ def merge(*flows: Flow[Any], name: str = "", join: Join | None = None, prefetch:
     if not flows:
         raise ValueError("merge needs one flow or more")
     outlets = tuple(flow.outlet for flow in flows)
-    return Flow(
-        NodePlan(name=name, parents=outlets, join=join, prefetch=prefetch, last=Slot.MERGE)
-    )
+    return Flow(NodePlan(name=name, parents=outlets, join=join, prefetch=prefetch, last=Slot.MERGE))
 
 
 @back_pressure(BackPressureKind.FULL)

@@ -1,4 +1,7 @@
-"""The streams core: edges with credit, stages, the pump, and Flow as their face. Feature: ENG-01."""
+"""The streams core: edges with credit, stages, the pump, and Flow as their face.
+
+Feature: ENG-01.
+"""
 
 from yukta_rx.streams.circuit import Circuit, StopMode
 from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable

@@ -1,4 +1,4 @@
-"""Coroutines, async iterators and threads as nodes, with demand; the owner of every task.
+"""Coroutines and async iterators as nodes, with demand; the owner of every task.
 
 An async node has one task, its worker, which lives as long as the node: one task per message
 would cost 20 us each, and a plugin's `asyncio.timeout` and `TaskGroup` need a task of their own
@@ -6,40 +6,24 @@ to cancel. The worker works off what the pump grants it and parks again, so it y
 nodes as the synchronous ones do, and a call that never suspends costs no trip through the loop.
 The pump counts what the worker's last batch took, so a turn with many async nodes stays short.
 
-Threads end here: a blocking call runs in a `BlockingPool` and its result comes back to the loop
-in one `call_soon_threadsafe` per batch. Nothing else in the engine may be called from a thread,
-apart from `Circuit.post` and `FlowSubscription.dispose`.
-
 Feature: ENG-01, ENG-02.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import queue
-import threading
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from yukta_rx.streams.plan import NodePlan, Outcome
-from yukta_rx.streams.pump import BATCH_SLOW, Pump
+from yukta_rx.streams.pump import BATCH_SLOW
 from yukta_rx.streams.stage import SourceStage, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
-
-T = TypeVar("T")
-
-THREAD_BATCH: Final = 32
-"""Elements that go to a thread in one piece."""
-
 
 # -- tasks
 
@@ -92,6 +76,8 @@ class Tasks:
 class WorkerStage(Stage):
     """A stage whose elements go through a task of its own."""
 
+    can_hang = True
+
     __slots__ = ("busy", "cost", "task", "waiter")
 
     def __init__(self, plan: NodePlan, circuit: Circuit) -> None:
@@ -117,6 +103,10 @@ class WorkerStage(Stage):
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
         return self.cost
+
+    def working(self) -> bool:
+        """A call is out, or a source is being asked."""
+        return self.busy
 
     def park(self) -> asyncio.Future[None]:
         """What the worker awaits until the pump grants it another batch."""
@@ -144,7 +134,7 @@ class WorkerStage(Stage):
                 self.fail(RuntimeError(f"the call was cancelled from inside: {error!r}"))
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever a plugin raises ends its node
+        except BaseException as error:
             self.fail(error, self.culprit)
         finally:
             self.busy = False
@@ -247,7 +237,8 @@ class AsyncStage(WorkerStage):
             self.touch()
         self.steer = False
         self.flushed = -1
-        self.chunk = chunk = []
+        chunk: list[Any] = []
+        self.chunk = chunk
         append = chunk.append
         self.wake()
         failed = 0
@@ -350,7 +341,7 @@ class AsyncManyStage(WorkerStage):
                 if not await self.emit_one(converted):
                     return False
         finally:
-            await _close(outputs)
+            await close_iterator(outputs)
         return True
 
 
@@ -410,422 +401,11 @@ class AsyncIterableStage(WorkerStage, SourceStage):
                     if not await self.granted():
                         return
         finally:
-            await _close(iterator)
+            await close_iterator(iterator)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StreamBody:
-    """A function from the node's whole input stream to its whole output stream.
-
-    `fn` is called once, with an async iterator over the elements that pass the gate, and returns
-    an async iterable of outputs.
-    """
-
-    fn: Callable[[AsyncIterator[Any]], AsyncIterable[Any]]
-
-    def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
-        """A stage with a worker that iterates what `fn` made of the input."""
-        return StreamStage(plan, circuit, self.fn)
-
-
-class Inlet(AsyncIterator[Any]):
-    """A stage's input as an async iterator: takes an element when one is asked for.
-
-    One task may iterate at a time. Ends when the parents have ended and all is taken.
-    """
-
-    __slots__ = ("_stage", "_waiter")
-
-    def __init__(self, stage: StreamStage) -> None:
-        self._stage = stage
-        self._waiter: asyncio.Future[None] | None = None
-
-    def wake(self) -> None:
-        """Look again: something changed for the stage."""
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def __anext__(self) -> Any:
-        stage = self._stage
-        while True:
-            if stage.closing:
-                stage.settle()
-            if stage.ended or (not stage.ins and stage.open()):
-                raise StopAsyncIteration
-            edge = stage.next_edge() if stage.open() else None
-            if edge is not None:
-                [item] = edge.take(1)
-                stage.received += 1
-                stage.culprit = item
-                if not stage.touched:
-                    stage.touch()
-                if stage.gate is not None:
-                    stage.gate.passed(1)
-                edge.release(1)
-                return item
-            self._waiter = stage.circuit.loop.create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-
-
-class StreamStage(WorkerStage):
-    """Lets a function turn the node's whole input into its whole output, under demand."""
-
-    __slots__ = ("fn", "inlet")
-
-    def __init__(
-        self,
-        plan: NodePlan,
-        circuit: Circuit,
-        fn: Callable[[AsyncIterator[Any]], AsyncIterable[Any]],
-    ) -> None:
-        super().__init__(plan, circuit)
-        self.fn = fn
-        self.inlet = Inlet(self)
-
-    def open(self) -> bool:
-        """Whether the gate lets an element through now."""
-        return self.gate is None or self.gate.limit(1) > 0
-
-    def run(self) -> float | None:
-        """Wake whichever waits: the worker for credit, the inlet for elements."""
-        ahead = super().run()
-        self.inlet.wake()
-        return ahead
-
-    async def work(self) -> None:
-        """Draw the outputs, each under credit."""
-        outputs = self.fn(self.inlet).__aiter__()
-        try:
-            async for item in outputs:
-                if not await self.emit_one(item):
-                    return
-        finally:
-            await _close(outputs)
-        self.end(Outcome.COMPLETED)
-
-
-async def _close(iterator: Any) -> None:
+async def close_iterator(iterator: Any) -> None:
     """Close an async generator that may not have been drawn to its end."""
     close = getattr(iterator, "aclose", None)
     if close is not None:
         await close()
-
-
-# -- threads
-
-
-class BlockingPool:
-    """A bounded pool of daemon threads for blocking calls.
-
-    Daemon threads, unlike those of `concurrent.futures`, cannot keep a process from exiting when
-    a call hangs. Threads are made as they are needed and end when the pool is closed; a call that
-    never returns keeps its thread, and `abandon` makes room for another in its place.
-    """
-
-    __slots__ = ("_closed", "_idle", "_jobs", "_lock", "_size", "_started")
-
-    def __init__(self, size: int = 16) -> None:
-        if size < 1:
-            raise ValueError(f"a pool needs at least 1 thread, not {size}")
-        self._size = size
-        self._started = 0
-        self._idle = 0
-        self._closed = False
-        self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run `job`, which reports its own errors, in a thread as soon as one is free."""
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("the pool is closed")
-            self._jobs.put(job)
-            if self._idle < self._jobs.qsize() and self._started < self._size:
-                self._started += 1
-                threading.Thread(target=self._serve, name="yukta-blocking", daemon=True).start()
-
-    def abandon(self) -> None:
-        """A call is not coming back: let another thread take its place."""
-        with self._lock:
-            self._size += 1
-
-    def close(self) -> None:
-        """Let the threads end once the jobs at hand are done; does not wait."""
-        with self._lock:
-            self._closed = True
-            for _ in range(self._started):
-                self._jobs.put(None)
-
-    def _serve(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            job = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
-            if job is None:
-                return
-            job()
-
-    async def call(self, fn: Callable[..., T], *args: Any) -> T:
-        """Await one blocking call, in a copy of the caller's context."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        pump = Pump.of(loop)
-        context = contextvars.copy_context()
-
-        def back(result: T | None, error: BaseException | None) -> None:
-            pump.outside -= 1
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)  # type: ignore[arg-type]
-            elif isinstance(error, StopIteration):
-                future.set_exception(RuntimeError("the function raised StopIteration"))
-            else:
-                future.set_exception(error)
-
-        def job() -> None:
-            result: T | None = None
-            error: BaseException | None = None
-            try:
-                result = context.run(fn, *args)
-            except BaseException as raised:  # noqa: BLE001 - goes to the caller
-                error = raised
-            _to_loop(loop, back, result, error)
-
-        pump.outside += 1
-        try:
-            self.submit(job)
-        except BaseException:
-            pump.outside -= 1
-            raise
-        return await future
-
-
-def _to_loop(loop: asyncio.AbstractEventLoop, back: Callable[..., None], *args: Any) -> None:
-    """Hand a thread's result to the loop; a loop that is gone wants no results."""
-    try:
-        loop.call_soon_threadsafe(back, *args)
-    except RuntimeError:
-        if not loop.is_closed():
-            raise
-
-
-class _ThreadMixin(Stage):
-    """What stages with calls in threads share: one batch out at a time, results on the loop."""
-
-    __slots__ = ()
-
-    def _send(self, job: Callable[[], Any], back: Callable[..., None]) -> None:
-        circuit = self.circuit
-        context = circuit.context
-
-        def run() -> None:
-            _to_loop(circuit.loop, returned, context.copy().run(job))
-
-        def returned(result: Any) -> None:
-            circuit.pump.outside -= 1
-            back(result)
-
-        circuit.pump.outside += 1
-        circuit.pool.submit(run)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ThreadBody:
-    """A blocking function from one element to at most one (`many=False`) or to a list.
-
-    Runs in the circuit's `BlockingPool`, up to 32 elements in one piece.
-    """
-
-    fn: Callable[[Any], Any]
-    many: bool = False
-
-    def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
-        """A stage that calls in a thread."""
-        return ThreadStage(plan, circuit, self.fn, self.many)
-
-
-class ThreadStage(_ThreadMixin):
-    """Sends batches to a thread; outputs beyond the credit wait here, and so does the next batch."""
-
-    __slots__ = ("busy", "fn", "many", "pending")
-
-    def __init__(
-        self, plan: NodePlan, circuit: Circuit, fn: Callable[[Any], Any], many: bool
-    ) -> None:
-        super().__init__(plan, circuit)
-        self.fn = fn
-        self.many = many
-        self.busy = False
-        self.pending: list[Any] = []
-
-    def run(self) -> float | None:
-        """Flush what waits for credit, then send the next batch."""
-        if self.busy:
-            if self.closing:
-                self.settle()
-            if self.pruning:
-                self.prune()
-            return None
-        if self.pending and not self._flush():
-            return None
-        n = min(self.room(), THREAD_BATCH)
-        if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
-            return None
-        edge = self.next_edge()
-        if edge is None:
-            return None
-        batch = edge.take(n)
-        if not self.touched:
-            self.touch()
-        self.steer = False
-        self.busy = True
-        self._send(lambda: self._in_thread(batch), lambda result: self._back(edge, batch, *result))
-        return None
-
-    def _in_thread(self, batch: list[Any]) -> tuple[list[Any], int, BaseException | None]:
-        outs: list[Any] = []
-        done = 0
-        for item in batch:
-            if self.steer:
-                break
-            done += 1
-            try:
-                if self.many:
-                    outs.extend(self.fn(item))
-                else:
-                    outs.append(self.fn(item))
-            except BaseException as error:  # noqa: BLE001 - goes to the loop, ends the node
-                return outs, done, error
-        return outs, done, None
-
-    def _back(
-        self,
-        edge: Edge,
-        batch: list[Any],
-        outs: list[Any],
-        done: int,
-        error: BaseException | None,
-    ) -> None:
-        self.busy = False
-        if self.ended:
-            # Too late: the stage was cancelled while the call was out.
-            self.discarded += len(batch)
-            edge.held = 0
-            return
-        self.received += done
-        if self.gate is not None:
-            self.gate.passed(done)
-        if done < len(batch) and error is None:
-            edge.untake(batch, done)
-        edge.release(done)
-        self.pending = outs
-        if error is not None:
-            self.discarded += len(batch) - done
-            self._flush()
-            self.fail(error, batch[done - 1])
-            return
-        self.wake()
-
-    def _flush(self) -> bool:
-        """Emit what there is credit for; True when nothing waits any more."""
-        if self.closing:
-            self.settle()
-        if self.pruning:
-            self.prune()
-        if self.ended:
-            return False
-        n = min((edge.credit for edge in self.outs), default=len(self.pending))
-        chunk, self.pending = self.pending[:n], self.pending[n:]
-        if chunk:
-            self.emit(chunk)
-        return not self.pending
-
-    def release(self) -> None:
-        """What could not be emitted any more is dropped, and counted."""
-        self.discarded += len(self.pending)
-        self.pending = []
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ThreadIterableBody:
-    """A source: elements of a blocking iterable, drawn in a thread as children ask for them."""
-
-    make: Callable[[], Iterable[Any]]
-
-    def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
-        """A source stage that draws in a thread."""
-        return ThreadIterableStage(plan, circuit, self.make)
-
-
-class ThreadIterableStage(_ThreadMixin, SourceStage):
-    """Draws up to 32 elements per trip to a thread."""
-
-    __slots__ = ("busy", "iterator", "make")
-
-    def __init__(
-        self, plan: NodePlan, circuit: Circuit, make: Callable[[], Iterable[Any]]
-    ) -> None:
-        super().__init__(plan, circuit)
-        self.make = make
-        self.iterator: Iterator[Any] | None = None
-        self.busy = False
-
-    def run(self) -> float | None:
-        """Send for the next elements, unless a trip is under way."""
-        if self.busy:
-            if self.pruning:
-                self.prune()
-            return None
-        n = min(self.room(), THREAD_BATCH)
-        if n < 1:
-            return None
-        if not self.touched:
-            self.touch()
-        self.busy = True
-        self._send(lambda: self._in_thread(n), lambda result: self._back(n, *result))
-        return None
-
-    def _in_thread(self, n: int) -> tuple[list[Any], BaseException | None]:
-        chunk: list[Any] = []
-        try:
-            if self.iterator is None:
-                self.iterator = iter(self.make())
-            chunk.extend(islice(self.iterator, n))
-        except BaseException as error:  # noqa: BLE001 - goes to the loop, ends the node
-            return chunk, error
-        return chunk, None
-
-    def _back(self, n: int, chunk: list[Any], error: BaseException | None) -> None:
-        self.busy = False
-        if self.ended:
-            self.discarded += len(chunk)
-            self._close_iterator()
-            return
-        if chunk:
-            if self.gate is not None:
-                self.gate.passed(len(chunk))
-            self.emit(chunk)
-        if error is not None:
-            self.fail(error)
-        elif len(chunk) < n:
-            self.end(Outcome.COMPLETED)
-        else:
-            self.wake()
-
-    def release(self) -> None:
-        """Close the iterator, in a thread, once no call is inside it."""
-        if not self.busy:
-            self._close_iterator()
-
-    def _close_iterator(self) -> None:
-        iterator, self.iterator = self.iterator, None
-        close = getattr(iterator, "close", None)
-        if close is not None:
-            circuit = self.circuit
-            self.circuit.pool.submit(lambda: circuit.guard(self, close))

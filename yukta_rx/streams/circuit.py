@@ -14,17 +14,20 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.streams.aio import BlockingPool, Tasks
+from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.edge import Edge
 from yukta_rx.streams.plan import Barrier, NodePlan, Outcome, Outlet
 from yukta_rx.streams.pump import Pump
 from yukta_rx.streams.stage import SourceStage, Stage
+from yukta_rx.streams.sync import MapStage
+from yukta_rx.streams.threads import BlockingPool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from yukta_rx.streams.flow import Flow
 
 log = logging.getLogger(__name__)
@@ -165,7 +168,7 @@ class Circuit:
                 await barrier()
             except asyncio.CancelledError:
                 stage.close(Outcome.CANCELLED)
-            except Exception as error:  # noqa: BLE001 - a store's failure ends the node as ERROR
+            except Exception as error:
                 self.report(stage, error)
                 stage.close(Outcome.FAILED, error)
             else:
@@ -188,7 +191,7 @@ class Circuit:
             fn()
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - clean-up of user code
+        except BaseException as error:
             self.report(stage, error)
 
     def _check_done(self) -> None:
@@ -207,8 +210,6 @@ class _Pass:
     """The body of a node without a call: elements go through as they are."""
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
-        from yukta_rx.streams.stage import MapStage
-
         return MapStage(plan, circuit, None, exact=True)
 
 

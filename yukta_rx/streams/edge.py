@@ -109,7 +109,7 @@ class Edge:
         return batch
 
     def untake(self, batch: list[Any], done: int) -> None:
-        """Put `batch[done:]` back in front: it was taken, but a control action stopped the batch."""
+        """Put `batch[done:]` back in front: a control action stopped the batch that it was in."""
         self.cur = batch[done:] + self.cur[self.pos :]
         self.pos = 0
 

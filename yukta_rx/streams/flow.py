@@ -14,8 +14,7 @@ Feature: ENG-01.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast, overload
 
 from reactivex import Observable, abc
 from reactivex.internal.exceptions import SequenceContainsNoElementsError
@@ -25,7 +24,10 @@ from yukta_rx.streams.circuit import Circuit
 from yukta_rx.streams.leaves import Iteration, LeafSubscription, ObserverBody, ObserverStage
 from yukta_rx.streams.plan import NodePlan, Outlet, Slot
 from yukta_rx.streams.protocol import FlowSubscriber
-from yukta_rx.streams.stage import IterableBody
+from yukta_rx.streams.sync import IterableBody
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable
 
 T = TypeVar("T")
 
@@ -46,7 +48,22 @@ class Flow(Observable[T]):
         """This flow with a slot written: folded into the same node, or as a new one behind it."""
         return Flow(self.plan.write(slot, self.outlet, **fields))
 
-    def subscribe(  # type: ignore[override]
+    @overload
+    def pipe(self, *operators: Callable[[Flow[Any]], Flow[Any]]) -> Flow[Any]: ...
+    @overload
+    def pipe(self, *operators: Callable[[Any], Any]) -> Any: ...
+    def pipe(self, *operators: Callable[[Any], Any]) -> Any:
+        """Apply operators one after the other; the result is what the last one makes.
+
+        With the paced operators of `yukta_rx.operators` that is a Flow; a plain Rx operator
+        gives a plain Observable.
+        """
+        made: Any = self
+        for operator in operators:
+            made = operator(made)
+        return made
+
+    def subscribe(
         self,
         on_next: abc.ObserverBase[T] | abc.OnNext[T] | None = None,
         on_error: abc.OnError | None = None,
@@ -100,13 +117,13 @@ class Flow(Observable[T]):
         found = False
         last: Any = None
         try:
-            async for last in iteration:
-                found = True
+            async for item in iteration:
+                found, last = True, item
         finally:
             await iteration.aclose()
         if not found:
             raise SequenceContainsNoElementsError
-        return last
+        return cast("T", last)
 
     def run(self, scheduler: abc.SchedulerBase | None = None) -> NoReturn:
         """Refused: it would block the event loop that has to move the elements."""

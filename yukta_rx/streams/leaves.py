@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reactivex import abc
-
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.protocol import UNBOUNDED, FlowSubscriber, FlowSubscription
 from yukta_rx.streams.stage import Stage
 
 if TYPE_CHECKING:
+    from reactivex import abc
+
     from yukta_rx.streams.circuit import Circuit
 
 
@@ -84,7 +84,7 @@ class ObserverStage(Stage):
                     break
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - rule 2.13: cancel and report
+        except BaseException as error:
             self.received += done
             self.discarded += len(batch) - done
             self.circuit.report(self, error)
@@ -154,7 +154,16 @@ class Iteration(FlowSubscriber[Any], AsyncIterator[Any]):
     `aclose`.
     """
 
-    __slots__ = ("_ended", "_error", "_items", "_low", "_prefetch", "_subscription", "_used", "_waiter")
+    __slots__ = (
+        "_ended",
+        "_error",
+        "_items",
+        "_low",
+        "_prefetch",
+        "_subscription",
+        "_used",
+        "_waiter",
+    )
 
     def __init__(self, prefetch: int) -> None:
         if prefetch < 1:

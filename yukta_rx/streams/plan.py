@@ -30,6 +30,7 @@ class Slot(IntEnum):
     MERGE = 1
     VALVE = 3
     CALL = 4
+    CLOCKS = 5
     STATUS = 6
     RECORD = 7
     BROADCAST = 8
@@ -74,6 +75,16 @@ class Gate(Protocol):
         """`n` elements went through."""
 
 
+class Watch(Protocol):
+    """What a clocks slot contributes: watches a stage from its start to its end."""
+
+    def start(self, stage: Stage) -> None:
+        """The stage has its edges and gets going."""
+
+    def stop(self) -> None:
+        """The stage has ended."""
+
+
 class Observer(Protocol):
     """What a status slot contributes: told of a stage's first activity and its end, once each."""
 
@@ -108,6 +119,7 @@ class NodePlan:
     body: Body | None = None
     join: Join | None = None
     gate: Gate | None = None
+    watch: Watch | None = None
     observer: Observer | None = None
     tap: Tap | None = None
     barrier: Barrier | None = None

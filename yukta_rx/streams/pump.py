@@ -18,7 +18,6 @@ Feature: ENG-01.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from time import perf_counter
@@ -26,6 +25,8 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
+    import asyncio
+
     from yukta_rx.streams.circuit import Circuit
 
 TURN: Final = 0.002
@@ -87,7 +88,7 @@ class Pump:
                             ahead = stage.run()
                         except (KeyboardInterrupt, SystemExit):
                             raise
-                        except BaseException as error:  # noqa: BLE001 - the stage ends, not the pump
+                        except BaseException as error:
                             stage.crash(error)
                         else:
                             if ahead:

@@ -9,12 +9,10 @@ Feature: ENG-01.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,13 +27,14 @@ from yukta_rx.streams.plan import NodePlan, Outcome, Slot
 from yukta_rx.streams.stage import SourceStage, Stage
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from yukta_rx.streams.circuit import Circuit
 
 T = TypeVar("T")
 
 Discard = Callable[[Any], None]
 
-NO_BUFFER: Final = 0
 
 class OverflowStrategy(StrEnum):
     """What becomes of an element that finds the buffer full."""
@@ -43,6 +42,7 @@ class OverflowStrategy(StrEnum):
     ERROR = "ERROR"
     DROP_OLDEST = "DROP_OLDEST"
     DROP_NEWEST = "DROP_NEWEST"
+
 
 class LoopScheduler(AsyncIOScheduler):
     """The asyncio scheduler with the loop's time as its time.
@@ -54,6 +54,7 @@ class LoopScheduler(AsyncIOScheduler):
     def now(self) -> datetime:
         """The loop's time, as the time since an arbitrary zero."""
         return UTC_ZERO + self.to_timedelta(self._loop.time())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RxBody:
@@ -68,8 +69,11 @@ class RxBody:
         """The buffering source stage."""
         return RxStage(plan, circuit, self)
 
+
 class RxStage(SourceStage):
     """Takes what the Observable pushes, from any thread, and emits it as credit allows."""
+
+    can_hang = True
 
     __slots__ = ("armed", "body", "buffer", "foreign", "over", "subscription")
 
@@ -109,6 +113,10 @@ class RxStage(SourceStage):
             [error] = self.over
             self.end(Outcome.COMPLETED if error is None else Outcome.FAILED, error)
         return None
+
+    def working(self) -> bool:
+        """Children ask, and the Observable has given nothing."""
+        return not self.buffer and all(edge.credit > 0 for edge in self.outs)
 
     def _signal(self, kind: str, value: Any) -> None:
         if threading.get_ident() == self.circuit.pump.thread:
@@ -173,6 +181,7 @@ class RxStage(SourceStage):
         self.buffer.clear()
         self._unsubscribe()
 
+
 def from_rx(
     observable: Observable[T],
     overflow: OverflowStrategy,
@@ -198,6 +207,7 @@ def from_rx(
         raise ValueError(f"size must be 0 or more, not {size}")
     body = RxBody(observable, size, OverflowStrategy(overflow), on_discard)
     return Flow(NodePlan(name=name, body=body, last=Slot.CALL))
+
 
 def to_rx(flow: Flow[T]) -> Observable[T]:
     """A plain Observable of the same elements, without demand and without `FlowSubscriber`."""

@@ -1,0 +1,56 @@
+"""The plugins of a run: opened before its first message, closed after its last.
+
+Feature: EXT-01.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from yukta_rx.engine.calls import FailedBody, PluginCall
+from yukta_rx.plugins.contract import PluginKind
+
+if TYPE_CHECKING:
+    from yukta_rx.engine.node import NodeRuntime
+    from yukta_rx.plugins.contract import NodeContext
+    from yukta_rx.streams.plan import Body
+    from yukta_rx.streams.threads import BlockingPool
+
+log = logging.getLogger(__name__)
+
+
+class OpenPlugins:
+    """Holds what was opened, so that all of it is closed, however the run ends."""
+
+    __slots__ = ("_calls", "_pool", "bodies")
+
+    def __init__(self, pool: BlockingPool) -> None:
+        self._pool = pool
+        self._calls: list[PluginCall] = []
+        self.bodies: dict[str, Body] = {}
+
+    async def open(self, node: NodeRuntime, context: NodeContext, *, shared: bool) -> None:
+        """Make one node's plugin ready; if it cannot be opened the node fails when it starts."""
+        call = PluginCall(node.prepared, context, shared=shared, retime=node.retime)
+        self._calls.append(call)
+        try:
+            await call.open(self._pool)
+            if node.kind is PluginKind.TRIGGER:
+                self.bodies[node.id] = await call.start_trigger(self._pool)
+            else:
+                self.bodies[node.id] = call.body()
+        except Exception as error:
+            log.warning("node %s could not be opened", node.id, exc_info=error)
+            self.bodies[node.id] = FailedBody(error)
+
+    async def close(self, grace: float) -> None:
+        """Close them, the last first; each has `grace` seconds, and none holds up the others."""
+        while self._calls:
+            call = self._calls.pop()
+            try:
+                async with asyncio.timeout(grace):
+                    await call.close(self._pool)
+            except Exception as error:
+                log.warning("node %s could not be closed", call.node_id, exc_info=error)

@@ -1,0 +1,91 @@
+"""What a run looks like from outside: counters, snapshots, and its outcome.
+
+Features: OBS-01, ENG-06.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.model.times import rfc3339
+from yukta_rx.plugins.contract import PluginKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
+
+    from yukta_rx.engine.node import NodeRuntime
+    from yukta_rx.engine.run import Run
+    from yukta_rx.model.status import TaskStatus
+    from yukta_rx.streams.edge import Edge
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How a run ended.
+
+    Attributes:
+        execution_id: the run.
+        status: its final status.
+        error: `{code, detail, nodeId?}` unless it ended well.
+        totals: messages `in` (emitted by triggers), `out` (reached terminals), `failed`, `dropped`.
+        nodes: every node's final `NodeState`, by id.
+        seconds: from start to end, pauses included.
+    """
+
+    execution_id: str
+    status: TaskStatus
+    error: Mapping[str, Any] | None
+    totals: Mapping[str, int]
+    nodes: Mapping[str, Mapping[str, Any]]
+    seconds: float
+
+
+def totals(nodes: Iterable[NodeRuntime]) -> dict[str, int]:
+    """Messages that triggers emitted, that reached terminals, that failed, were dropped."""
+    sums = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
+    for node in nodes:
+        counters = node.counters
+        if node.kind is PluginKind.TRIGGER:
+            sums["in"] += counters["out"]
+        elif node.kind is PluginKind.TERMINAL:
+            sums["out"] += counters["in"]
+        sums["failed"] += counters["failed"]
+        sums["dropped"] += counters["dropped"]
+    return sums
+
+
+def snapshot(run: Run, version: int, now: datetime) -> dict[str, Any]:
+    """A `ProgressSnapshot` of a run, with `edges`, at time `now`."""
+    execution: dict[str, Any] = {
+        "executionId": run.execution_id,
+        "sessionId": run.session_id,
+        "workflowId": run.definition.workflow_id,
+        "definitionVersion": run.definition.version,
+        "status": str(run.status),
+        "paused": run.paused,
+        "stepMode": run.step_mode,
+    }
+    if run.started_at is not None:
+        end = run.ended_at or now
+        execution["startTime"] = rfc3339(run.started_at)
+        execution["durationMs"] = round((end - run.started_at).total_seconds() * 1000)
+    if run.ended_at is not None:
+        execution["endTime"] = rfc3339(run.ended_at)
+    if run.error is not None:
+        execution["error"] = run.error
+    return {
+        "version": version,
+        "time": rfc3339(now),
+        "execution": execution,
+        "nodes": [node.state() for node in run.nodes.values()],
+        "edges": [_edge_state(edge) for edge in run.edges],
+    }
+
+
+def _edge_state(edge: Edge) -> dict[str, Any]:
+    shown: dict[str, Any] = {"source": edge.src.plan.name, "target": edge.dst.plan.name}
+    if edge.port is not None:
+        shown["sourcePort"] = edge.port
+    return shown | {"passed": edge.passed, "waiting": edge.waiting}

@@ -1,0 +1,267 @@
+"""Plain functions and iterables as nodes: what runs on the loop, a batch at a time.
+
+How a batch stays exact: `list.extend` over `map` keeps what was computed before an exception, so
+the failing element is known by the length, and a StopIteration that escapes from user code, which
+would end the `map` silently, shows as a shortfall.
+
+Feature: ENG-01, ENG-02.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.streams.plan import NodePlan, Outcome
+from yukta_rx.streams.stage import SourceStage, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from yukta_rx.streams.circuit import Circuit
+    from yukta_rx.streams.edge import Edge
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapBody:
+    """A function from one element to at most one: its value, None to drop, or `Routed`.
+
+    `exact` promises one element on the default port for each input, which saves the check.
+    """
+
+    fn: Callable[[Any], Any] | None
+    exact: bool = False
+
+    def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
+        """A stage that calls on the loop, a batch at a time."""
+        return MapStage(plan, circuit, self.fn, self.exact)
+
+
+class MapStage(Stage):
+    """Calls a plain function for a whole batch at once."""
+
+    __slots__ = ("fn",)
+
+    def __init__(
+        self, plan: NodePlan, circuit: Circuit, fn: Callable[[Any], Any] | None, exact: bool
+    ) -> None:
+        super().__init__(plan, circuit)
+        self.fn = fn
+        self.exact = exact or fn is None
+
+    def run(self) -> float | None:
+        """One batch through the function."""
+        n = self.room()
+        if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
+            return None
+        edge = self.next_edge()
+        if edge is None:
+            return None
+        batch = edge.take(n)
+        if not self.touched:
+            self.touch()
+        self.count = len(batch)
+        chunk: list[Any] = []
+        if not self._apply(edge, batch, chunk):
+            return None
+        self.received += len(batch)
+        if self.gate is not None:
+            self.gate.passed(len(batch))
+        edge.release(len(batch))
+        self.emit(chunk)
+        if self.more():
+            self.wake()
+        return None
+
+    def _apply(self, edge: Edge, batch: list[Any], chunk: list[Any]) -> bool:
+        """Fill `chunk` with what the function makes of `batch`; False once it failed."""
+        fn = self.fn
+        if fn is None:
+            chunk += batch
+            return True
+        try:
+            chunk.extend(map(fn, batch))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self._failed(edge, batch, chunk, error)
+            return False
+        if len(chunk) < len(batch):
+            stopped = RuntimeError("the function raised StopIteration")
+            self._failed(edge, batch, chunk, stopped)
+            return False
+        return True
+
+    def _failed(self, edge: Edge, batch: list[Any], chunk: list[Any], error: BaseException) -> None:
+        done = len(chunk)
+        self.received += done + 1
+        self.discarded += len(batch) - done - 1
+        if self.gate is not None:
+            self.gate.passed(done + 1)
+        edge.release(len(batch))
+        self.emit(chunk)
+        self.fail(error, batch[done])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ManyBody:
+    """A function from one element to an iterable of elements, drawn as credit allows."""
+
+    fn: Callable[[Any], Iterable[Any]]
+
+    def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
+        """A stage that draws from one iterable at a time, on the loop."""
+        return ManyStage(plan, circuit, self.fn)
+
+
+class ManyStage(Stage):
+    """Calls a function per element and draws from what it returned, never beyond the credit."""
+
+    __slots__ = ("drawing", "edge", "fn")
+
+    def __init__(
+        self, plan: NodePlan, circuit: Circuit, fn: Callable[[Any], Iterable[Any]]
+    ) -> None:
+        super().__init__(plan, circuit)
+        self.fn = fn
+        self.drawing: Iterator[Any] | None = None
+        self.edge: Edge | None = None
+
+    def room(self) -> int:
+        """As any stage, but outputs of an element that is already in the call pass the gate."""
+        gate = self.gate
+        if self.drawing is None:
+            return super().room()
+        self.gate = None
+        try:
+            return super().room()
+        finally:
+            self.gate = gate
+
+    def run(self) -> float | None:
+        """Draw outputs up to the room there is, taking inputs as earlier ones run dry."""
+        room = self.room()
+        if self.ended:
+            return None
+        if self.drawing is None and not self.ins and self.complete_if_idle():
+            return None
+        if room < 1:
+            return None
+        chunk: list[Any] = []
+        taken = 0
+        inputs = room
+        if self.drawing is not None and self.gate is not None:
+            inputs = self.gate.limit(room)
+        try:
+            while len(chunk) < room:
+                if self.drawing is None:
+                    self.edge = self.next_edge() if taken < inputs else None
+                    if self.edge is None:
+                        break
+                    [self.culprit] = self.edge.take(1)
+                    taken += 1
+                    if not self.touched:
+                        self.touch()
+                    self.drawing = iter(self.fn(self.culprit))
+                wanted = room - len(chunk)
+                before = len(chunk)
+                chunk.extend(islice(self.drawing, wanted))
+                if len(chunk) - before < wanted:
+                    self.drawing = None
+                    self.edge.release(1)  # type: ignore[union-attr]
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self._account(taken)
+            self.emit(chunk)
+            self.fail(error, self.culprit)
+            return None
+        self._account(taken)
+        self.count = max(taken, len(chunk))
+        self.emit(chunk)
+        if self.drawing is not None or self.more():
+            self.wake()
+        return None
+
+    def _account(self, taken: int) -> None:
+        self.received += taken
+        if self.gate is not None and taken:
+            self.gate.passed(taken)
+
+    def release(self) -> None:
+        """Close a generator that was not drawn to its end."""
+        drawing, self.drawing = self.drawing, None
+        close = getattr(drawing, "close", None)
+        if close is not None:
+            self.circuit.guard(self, close)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IterableBody:
+    """A source: elements of an iterable, taken on the loop as children ask for them.
+
+    `make` is called when the circuit starts, so each subscription begins anew.
+    """
+
+    make: Callable[[], Iterable[Any]]
+    exact: bool = True
+
+    def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
+        """A source stage on the loop."""
+        return IterableStage(plan, circuit, self.make, self.exact)
+
+
+class IterableStage(SourceStage):
+    """Draws from an iterator on the loop, a batch at a time."""
+
+    __slots__ = ("iterator", "make")
+
+    def __init__(
+        self,
+        plan: NodePlan,
+        circuit: Circuit,
+        make: Callable[[], Iterable[Any]],
+        exact: bool,
+    ) -> None:
+        super().__init__(plan, circuit)
+        self.make = make
+        self.exact = exact
+        self.iterator: Iterator[Any] | None = None
+
+    def run(self) -> float | None:
+        """One batch from the iterator."""
+        n = self.room()
+        if n < 1:
+            return None
+        chunk: list[Any] = []
+        try:
+            if self.iterator is None:
+                self.touch()
+                self.iterator = iter(self.make())
+            chunk.extend(islice(self.iterator, n))
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            self._pass(chunk)
+            self.fail(error)
+            return None
+        self.count = len(chunk)
+        self._pass(chunk)
+        if len(chunk) < n:
+            self.end(Outcome.COMPLETED)
+        else:
+            self.wake()
+        return None
+
+    def _pass(self, chunk: list[Any]) -> None:
+        if chunk:
+            if self.gate is not None:
+                self.gate.passed(len(chunk))
+            self.emit(chunk)
+
+    def release(self) -> None:
+        """Close a generator that was not drawn to its end."""
+        close = getattr(self.iterator, "close", None)
+        if close is not None:
+            self.circuit.guard(self, close)
