@@ -5,6 +5,8 @@ Features: ENG-02, ENG-06.
 
 from __future__ import annotations
 
+import asyncio
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import (
@@ -23,9 +25,7 @@ from yukta_rx.streams.plan import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    import asyncio
-import math
-from datetime import datetime
+    from datetime import datetime
 
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.plugins.contract import NodeContext
