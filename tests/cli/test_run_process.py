@@ -154,7 +154,7 @@ def test_a_reader_that_leaves_ends_the_run_quietly(spawn, workflow) -> None:
     assert "rror" not in err
 
 
-@pytest.mark.parametrize("command", [["plugins"], ["plugins", "show", "BATCH"], ["version"]])
+@pytest.mark.parametrize("command", [["plugins"], ["version"], ["--help"]])
 def test_other_commands_are_quiet_too_when_nobody_reads(spawn, command) -> None:
     read, write = os.pipe()
     os.close(read)

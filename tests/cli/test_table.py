@@ -69,12 +69,13 @@ def test_a_paused_node_and_a_paused_run_show_it() -> None:
     assert lines[2].startswith("t A_TRIGGER PAUSED")
 
 
-def test_each_edge_has_a_line_with_its_port() -> None:
+def test_each_edge_has_a_line_with_its_port_in_the_order_of_the_nodes() -> None:
     lines = drawn(
+        *(node(name, "PROCESSOR") for name in "abc"),
         edges=[
-            {"source": "a", "target": "b", "passed": 9, "waiting": 3},
             {"source": "a", "sourcePort": "error", "target": "c", "passed": 0, "waiting": 0},
-        ]
+            {"source": "a", "target": "b", "passed": 9, "waiting": 3},
+        ],
     )
 
     assert lines[-2:] == ["a -> b 9 3", "a:error -> c 0"]

@@ -11,10 +11,11 @@ from reactivex import Observable
 from reactivex import operators as rx
 
 from yukta_rx import operators as ops
-from yukta_rx.streams.aio import ThreadIterableBody
+from yukta_rx.streams.clock import LoopClock
 from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable
 from yukta_rx.streams.plan import NodePlan, Slot
 from yukta_rx.streams.rx import OverflowStrategy, from_rx
+from yukta_rx.streams.threads import ThreadIterableBody
 from yukta_rx.testing.right_publisher import RightPublisher
 from yukta_rx.testing.tck import MOST, Subject
 
@@ -145,6 +146,11 @@ def valved(stop: int | None, error: Exception | None = None) -> Flow[int]:
     return paced(stop, error).pipe(ops.valve(handle), ops.call(lambda n: n))
 
 
+def watched(stop: int | None, error: Exception | None = None) -> Flow[int]:
+    clock = ops.IdleClock(LoopClock(asyncio.get_running_loop()), 1000.0)
+    return paced(stop, error).pipe(ops.call(suspending), ops.idle_timeout(clock))
+
+
 def line(stop: int | None, error: Exception | None = None) -> Flow[int]:
     flow: Flow[int] = paced(stop, error)
     for _ in range(20):
@@ -179,6 +185,7 @@ SUBJECTS: dict[str, Subject] = {
     "broadcast": through(ops.broadcast()),
     "broadcast:diamond": of(diamond),
     "valve": of(valved),
+    "idle_timeout": of(watched),
     "status": through(ops.status(Watcher())),
     "record": through(ops.record(lambda port, batch: None, pass_barrier)),
     "on_backpressure_buffer:ERROR": buffered(OverflowStrategy.ERROR),

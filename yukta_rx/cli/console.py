@@ -69,7 +69,7 @@ class Console:
         self.debug = bool(os.environ.get("YUKTA_DEBUG"))
         self.as_json = False
         self.color = "auto"
-        self.above: Callable[[str, bool], None] | None = None
+        self.above: Callable[[str], None] | None = None
 
     # -- stdout
 
@@ -80,10 +80,11 @@ class Console:
             BrokenPipeError: nobody reads it any more.
         """
         if self.above is not None and sys.stdout.isatty():
-            self.above(line.decode(), False)
+            self.above(line.decode())
             return
-        out = sys.stdout.buffer
-        out.write(line + b"\n")
+        left = memoryview(line + b"\n")
+        while left:  # an unbuffered stdout may take a part only
+            left = left[sys.stdout.buffer.write(left) :]
 
     def flush(self) -> None:
         """Hand on what was written.
@@ -97,7 +98,7 @@ class Console:
     def close_stdout() -> None:
         """Forget about a stdout that nobody reads, so that Python's own last flush is quiet."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, 1)
         os.close(nowhere)
 
     # -- stderr
@@ -108,7 +109,7 @@ class Console:
         if style and self.colored(sys.stderr):
             shown = click.style(shown, fg=style)
         if self.above is not None:
-            self.above(shown, True)
+            self.above(shown)
             return
         sys.stderr.write(shown + "\n")
         sys.stderr.flush()

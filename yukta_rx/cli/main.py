@@ -71,7 +71,8 @@ def execute(args: Sequence[str], console: Console | None = None) -> int:
         return EXIT_USAGE
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):
+        # click itself exits in one case only: when nobody reads what it writes.
         console.close_stdout()
         return EXIT_PIPE_CLOSED
     except Exception as error:

@@ -19,7 +19,7 @@ from yukta_rx.cli.inputs import read_payload, read_timeout
 from yukta_rx.cli.keys import Interrupts, StepKeys
 from yukta_rx.cli.views import STYLES, View, view_for
 from yukta_rx.definitions.prepare import prepare
-from yukta_rx.engine.run import DEADLINE, Run, RunOutcome
+from yukta_rx.engine.run import DEADLINE, Run
 from yukta_rx.errors import UnserialisablePayloadError
 from yukta_rx.model.codec import dumps_plain
 from yukta_rx.model.results import ResultEvent, ResultType
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import PreparedWorkflow
+    from yukta_rx.engine.progress import RunOutcome
 
 _STOPPED: Final = (TaskStatus.STOPPED, TaskStatus.CANCELLED)
 

@@ -16,14 +16,17 @@ from rich.text import Text
 from yukta_rx.cli.views import STYLES, say_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from yukta_rx.cli.console import Console
     from yukta_rx.engine.run import Run
     from yukta_rx.model.events import ExecutionEvent
 
 _REFRESH: Final = 0.125
-"""Seconds between two pictures."""
+"""Seconds between two pictures, unless drawing one takes more than a tenth of that."""
+
+_WAITING: Final = 1000
+"""Lines that wait for the next picture at most; more are written at once."""
 
 
 class TableView:
@@ -32,9 +35,7 @@ class TableView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._rich = RichConsole(
-            stderr=True,
-            highlight=False,
-            no_color=not console.colored(sys.stderr),
+            stderr=True, highlight=False, no_color=not console.colored(sys.stderr)
         )
 
     def event(self, event: ExecutionEvent) -> None:
@@ -45,29 +46,48 @@ class TableView:
     @contextmanager
     def watching(self, run: Run) -> Iterator[None]:
         """Show the tables until the end, and leave the last picture."""
-        live = Live(console=self._rich, auto_refresh=False, redirect_stdout=False)
-
-        def draw() -> None:
-            live.update(picture(run.snapshot()), refresh=True)
-
-        def above(text: str, _is_message: bool) -> None:
-            self._rich.print(Text.from_ansi(text), soft_wrap=True)
-
-        with live:
-            self._console.above = above
-            drawing = asyncio.create_task(_keep(draw))
+        with Live(console=self._rich, auto_refresh=False, redirect_stdout=False) as live:
+            screen = _Screen(self._rich, live, run)
+            self._console.above = screen.write
+            drawing = asyncio.create_task(screen.keep())
             try:
                 yield
             finally:
                 drawing.cancel()
-                draw()
+                screen.draw()
                 self._console.above = None
 
 
-async def _keep(draw: Callable[[], None]) -> None:
-    while True:
-        draw()
-        await asyncio.sleep(_REFRESH)
+class _Screen:
+    """The terminal under a live view. Lines wait for the next picture: drawing costs 20 ms."""
+
+    def __init__(self, rich: RichConsole, live: Live, run: Run) -> None:
+        self._rich = rich
+        self._live = live
+        self._run = run
+        self._lines: list[str] = []
+
+    def write(self, line: str) -> None:
+        self._lines.append(line)
+        if len(self._lines) >= _WAITING:
+            self._write_lines()
+
+    def draw(self) -> None:
+        self._write_lines()
+        self._live.update(picture(self._run.snapshot()), refresh=True)
+
+    async def keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            self.draw()
+            await asyncio.sleep(max(_REFRESH, 10 * (loop.time() - began)))
+
+    def _write_lines(self) -> None:
+        if self._lines:
+            text = Text.from_ansi("\n".join(self._lines))
+            self._lines.clear()
+            self._rich.print(text, soft_wrap=True)
 
 
 def picture(snapshot: dict[str, Any]) -> Group:
@@ -81,7 +101,11 @@ def picture(snapshot: dict[str, Any]) -> Group:
         (status, STYLES.get(status, "")),
         f"  {seconds:.1f} s",
     )
-    return Group(title, _nodes(snapshot["nodes"]), _edges(snapshot["edges"]))
+    place = {state["nodeId"]: index for index, state in enumerate(snapshot["nodes"])}
+    edges = sorted(
+        snapshot["edges"], key=lambda edge: (place[edge["source"]], place[edge["target"]])
+    )
+    return Group(title, _nodes(snapshot["nodes"]), _edges(edges))
 
 
 def _nodes(states: list[dict[str, Any]]) -> Table:

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from reactivex import Observable
+from reactivex import Observable, Observer, abc
+from reactivex import operators as rx
 
 from yukta_rx.errors import PluginContractError
 from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
@@ -158,7 +159,8 @@ class PluginCall:
             made = await pool.call(self.fn, config, self.context)
         else:
             made = self.fn(config, self.context)
-            if inspect.isawaitable(made):
+            # An Observable can be awaited too, for its last value.
+            if inspect.isawaitable(made) and not isinstance(made, Observable):
                 made = await made
         return self._source(made)
 
@@ -209,14 +211,14 @@ class PluginCall:
 
     def _check(self, out: Any) -> None:
         fault = None
-        if inspect.isawaitable(out):
+        if isinstance(out, Observable):
+            fault = "an Observable; annotate the function's return type with it"
+        elif inspect.isawaitable(out):
             fault = "a coroutine or other awaitable; declare the function `async def`"
             if inspect.iscoroutine(out):
                 out.close()
         elif isinstance(out, Generator | AsyncIterator | Iterator):
             fault = "an iterator; write the function as a generator to emit several messages"
-        elif isinstance(out, Observable):
-            fault = "an Observable; annotate the function's return type with it"
         if fault is not None:
             raise PluginContractError(f"node {self.node_id}: {self.spec.type} returned {fault}")
 
@@ -293,13 +295,18 @@ class PluginCall:
 
     async def _through(self, inlet: AsyncIterator[Any]) -> AsyncIterator[Any]:
         stream = PluginInput(inlet, self)
-        outputs = self._as_async(
-            self.instance.transform(stream, self.static_config(), self.context), "an async iterator"
-        )
+        made = self.instance.transform(stream, self.static_config(), self.context)
+        pushed = isinstance(made, Observable) and not isinstance(made, Flow)
+        if pushed:
+            # What a plain Observable emits, it emits while it is given the message it is for.
+            made = made.pipe(rx.map(lambda out: (stream.latest, out)))
+        outputs = self._as_async(made, "an async iterator")
         given: OrderedDict[Any, int] = OrderedDict()
         try:
             async for out in outputs:
                 cause = stream.latest
+                if pushed:
+                    cause, out = out
                 if cause is None:
                     raise PluginContractError(
                         f"node {self.node_id}: {self.spec.type} emitted before it took a message"
@@ -392,10 +399,14 @@ class PluginCall:
 
 
 class PluginInput(Flow[Message]):
-    """A stream plugin's input: iterate it directly, or use it as a Flow with Rx operators."""
+    """A stream plugin's input: iterate it directly, or use it as a Flow with Rx operators.
+
+    `latest` is the message that the plugin is working on, as far as that can be known: the last
+    one that it took or, with Rx operators, the one being pushed.
+    """
 
     def __init__(self, inlet: AsyncIterator[Any], call: PluginCall) -> None:
-        body = AsyncIterableBody(lambda: self)
+        body = AsyncIterableBody(self._taken)
         super().__init__(NodePlan(name=f"{call.node_id} input", body=body, last=Slot.CALL))
         self.latest: Message | None = None
         self._inlet = inlet
@@ -408,6 +419,20 @@ class PluginInput(Flow[Message]):
         msg: Message = await anext(self._inlet)
         self.latest = msg
         return self._call.taken(msg)
+
+    async def _taken(self) -> AsyncIterator[Message]:
+        async for msg in self._inlet:
+            yield self._call.taken(msg)
+
+    def _subscribe_core(
+        self, observer: abc.ObserverBase[Message], scheduler: abc.SchedulerBase | None = None
+    ) -> abc.DisposableBase:
+        def push(msg: Message) -> None:
+            self.latest = msg
+            observer.on_next(msg)
+
+        marking = Observer(push, observer.on_error, observer.on_completed)
+        return super()._subscribe_core(marking, scheduler)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

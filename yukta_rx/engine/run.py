@@ -490,8 +490,17 @@ class Run:
 
     @property
     def edges(self) -> Sequence[Edge]:
-        """The edges of the running graph; none before it is wired."""
-        return self._circuit.edges if self._circuit is not None else ()
+        """The edges of the running graph, in the document's order; none before it is wired."""
+        if self._circuit is None:
+            return ()
+        places = {
+            (edge.source, edge.target, edge.source_port): place
+            for place, edge in enumerate(self.definition.edges)
+        }
+        return sorted(
+            self._circuit.edges,
+            key=lambda edge: places[edge.src.plan.name, edge.dst.plan.name, edge.port],
+        )
 
     def __str__(self) -> str:
         return self.execution_id

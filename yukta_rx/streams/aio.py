@@ -264,7 +264,8 @@ class AsyncStage(WorkerStage):
             self.flushed = 0
             self.received += done
             if self.ended:
-                self.discarded += len(batch) - done + len(chunk)
+                # What was in the call, what waited behind it, and outputs nobody takes any more.
+                self.discarded += failed + len(batch) - done + len(chunk)
             else:
                 if self.gate is not None:
                     self.gate.passed(done)
@@ -323,7 +324,13 @@ class AsyncManyStage(WorkerStage):
                 self.culprit = item
                 if self.gate is not None:
                     self.gate.passed(1)
-                if not await self._draw(item):
+                finished = False
+                try:
+                    finished = await self._draw(item)
+                finally:
+                    # Cancelled in the middle: what it would still have given is lost.
+                    self.discarded += int(self.ended and not finished)
+                if not finished:
                     return
                 edge.release(1)
                 if self.more():
