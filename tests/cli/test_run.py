@@ -227,3 +227,30 @@ def test_a_run_beyond_its_deadline_exits_with_124(yukta, workflow) -> None:
     assert ended.code == 124
     assert ended.last.startswith("TIMED_OUT flow: ")
     assert "deadline" in ended.err
+
+
+# --- warnings ------------------------------------------------------------------------------------
+
+
+def test_warnings_of_settings_and_workflow_are_lines_or_json_and_stop_nothing(
+    yukta, workflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("YUKTA_SOMETHING_ELSE_ENTIRELY", "1")
+    path = workflow(
+        nodes=[
+            {"nodeId": "t", "type": "SEQUENCE_TRIGGER", "config": {"count": 1}},
+            {"nodeId": "e", "type": "NULL_TERMINAL"},
+            {"nodeId": "lost", "type": "TRANSFORM", "config": {"set": {}}},
+        ],
+        edges=[{"source": "t", "target": "e"}, {"source": "t", "target": "lost"}],
+    )
+
+    lines, events = yukta("run", path), yukta("run", "--json", path)
+
+    assert lines.code == events.code == 0
+    warnings = [line for line in lines.err.splitlines() if line.startswith("yukta: warning: ")]
+    assert len(warnings) == 2
+    assert "YUKTA_SOMETHING_ELSE_ENTIRELY" in warnings[0]
+    assert "node `lost`" in warnings[1]
+    shown = [json.loads(line) for line in events.err.splitlines()]
+    assert [line["level"] for line in shown if line["type"] == "log"] == ["WARNING", "WARNING"]

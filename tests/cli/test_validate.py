@@ -149,3 +149,19 @@ def test_sarif_gives_one_log_with_a_place_for_each_fault(yukta, workflow) -> Non
     assert len(results) == 3
     assert results[0]["level"] == "error"
     assert results[0]["locations"][0]["physicalLocation"]["region"]["startLine"] > 1
+
+
+def test_a_file_that_is_not_text_is_refused_by_its_first_wrong_byte(yukta, tmp_path) -> None:
+    (tmp_path / "f.json").write_bytes(b'{"a": "caf\xe9"}')
+
+    ended = yukta("validate", "f.json")
+
+    assert (ended.code, ended.err) == (3, "yukta: f.json: not UTF-8 text (at byte 10)\n")
+
+
+def test_a_byte_order_mark_is_no_fault(yukta, workflow, tmp_path) -> None:
+    path = workflow(*GOOD)
+    text = Path(path).read_bytes()
+    Path(path).write_bytes(b"\xef\xbb\xbf" + text)
+
+    assert yukta("validate", path).code == 0

@@ -58,7 +58,7 @@ def test_airports_become_features_and_pages_and_none_is_lost() -> None:
 
 
 @pytest.mark.feature("ENG-01")
-def test_ids_of_a_page_are_the_same_in_every_run_of_one_lineage_only() -> None:
+def test_ids_are_unique_within_a_run_and_between_runs() -> None:
     _, first, _ = run("examples/orders/workflow.json", "--payload", "@examples/orders/payload.json")
     _, second, _ = run(
         "examples/orders/workflow.json", "--payload", "@examples/orders/payload.json"

@@ -107,6 +107,13 @@ def test_each_line_of_text_is_its_text_without_the_newline(read) -> None:
     assert payloads == ["a", "", " b \u2028c\rd"]
 
 
+def test_a_line_of_text_beyond_the_bound_is_bad(read) -> None:
+    payloads, b = read(b"a\n" + b"x" * (MAX_LINE + 1) + b"\nb", format="text", onBadLine="SKIP")
+
+    assert payloads == ["a", "b"]
+    assert b.counts == [("bad_line", 1)]
+
+
 def test_text_that_is_not_utf8_is_bad_and_the_byte_is_named(read) -> None:
     with pytest.raises(BadInputError, match=r"line 1: not UTF-8 \(byte 0xe9 at column 4\)"):
         read(b"caf\xe9\n", format="text")

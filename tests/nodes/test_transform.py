@@ -119,6 +119,10 @@ def test_the_empty_path_is_the_payload_itself() -> None:
     }
 
 
+def test_removing_the_payload_itself_leaves_null() -> None:
+    assert transformed({"a": 1}, {"remove": [""]}) is None
+
+
 def test_headers_and_message_stay_what_they_were() -> None:
     msg = Message.of({"a": 1}, {"trace": "t1"})
     cfg = bind_config(SPEC, {"set": {"a": 2}}).constant

@@ -204,6 +204,11 @@ def test_faults_of_the_place_are_found_apart_and_only_for_a_known_configuration(
     assert later == []
 
 
+def test_an_invalid_configuration_cannot_be_bound() -> None:
+    with pytest.raises(BadInputError, match="option `url` is required"):
+        bind_config(FETCH, None)
+
+
 # --- in the run ----------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -95,3 +96,31 @@ async def test_a_blocking_call_is_awaited_through_the_engine(ctx: NodeContext) -
 def test_a_plugin_cannot_hang_attributes_on_its_context(ctx: NodeContext) -> None:
     with pytest.raises(AttributeError):
         ctx.cache = {}  # type: ignore[attr-defined]
+
+
+@pytest.mark.feature("ENG-02")
+async def test_a_task_beside_the_plugin_is_owned_until_it_is_done(ctx: NodeContext) -> None:
+    done = asyncio.Event()
+
+    async def work() -> None:
+        done.set()
+
+    task = ctx.spawn(work(), "reader")
+    await task
+
+    assert done.is_set()
+    assert task.get_name() == "yukta n reader"
+
+
+@pytest.mark.feature("ENG-02")
+async def test_what_a_plugin_leaves_running_is_cancelled_at_the_end(ctx: NodeContext) -> None:
+    task = ctx.spawn(asyncio.Event().wait())
+
+    ctx.release()
+    await asyncio.wait([task])
+
+    assert task.cancelled()
+
+
+def test_releasing_a_context_without_tasks_is_no_error(ctx: NodeContext) -> None:
+    assert ctx.release() is None

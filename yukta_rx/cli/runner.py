@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.cli.console import (
@@ -17,7 +21,7 @@ from yukta_rx.cli.console import (
 from yukta_rx.cli.documents import check_file, folder_of, settings_for, with_folder
 from yukta_rx.cli.inputs import read_payload, read_timeout
 from yukta_rx.cli.keys import Interrupts, StepKeys
-from yukta_rx.cli.views import STYLES, View, view_for
+from yukta_rx.cli.views import STYLES, JsonView, LineView, View
 from yukta_rx.definitions.prepare import prepare
 from yukta_rx.engine.run import DEADLINE, Run
 from yukta_rx.errors import UnserialisablePayloadError
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.progress import RunOutcome
+
+log = logging.getLogger(__name__)
 
 _STOPPED: Final = (TaskStatus.STOPPED, TaskStatus.CANCELLED)
 
@@ -66,14 +72,14 @@ def run_file(console: Console, request: RunRequest) -> int:
         CliError: the file, the payload or an option is refused.
         ConfigError: the settings are refused.
     """
-    job = _read(console, request)
+    job = _read(request)
     return asyncio.run(_run(console, job))
 
 
-def _read(console: Console, request: RunRequest) -> _Job:
+def _read(request: RunRequest) -> _Job:
     settings = settings_for(request.config)
     for warning in settings.warnings:
-        console.say(f"yukta: warning: {warning}", "yellow")
+        log.warning("%s", warning)
     timeout = read_timeout(request.timeout, DEADLINE)
     payload = read_payload(request.payload, request.members)
     registry = PluginRegistry.load(settings)
@@ -82,11 +88,22 @@ def _read(console: Console, request: RunRequest) -> _Job:
     if checked.faults or definition is None:
         raise checked.refusal()
     for finding in checked.warnings:
-        console.say(f"yukta: warning: {request.file}:{finding.line}: {finding.fault}", "yellow")
+        log.warning("%s:%d: %s", request.file, finding.line, finding.fault)
     folder = folder_of(request.file)
     settings = with_folder(settings, folder)
     prepared = prepare(definition, registry, settings=settings, base_dir=folder)
     return _Job(prepared, settings, folder, payload, timeout, request.step)
+
+
+def view_for(console: Console) -> View:
+    """Return the view that suits the streams: a table needs a terminal and `rich`."""
+    if console.as_json:
+        return JsonView(console)
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and find_spec("rich"):
+        from yukta_rx.cli.table import TableView
+
+        return TableView(console)
+    return LineView(console)
 
 
 async def _run(console: Console, job: _Job) -> int:

@@ -49,12 +49,11 @@ class TableView:
         with Live(console=self._rich, auto_refresh=False, redirect_stdout=False) as live:
             screen = _Screen(self._rich, live, run)
             self._console.above = screen.write
-            drawing = asyncio.create_task(screen.keep())
+            screen.keep_drawing()
             try:
                 yield
             finally:
-                drawing.cancel()
-                screen.draw()
+                screen.stop()
                 self._console.above = None
 
 
@@ -65,6 +64,8 @@ class _Screen:
         self._rich = rich
         self._live = live
         self._run = run
+        self._loop = asyncio.get_running_loop()
+        self._next: asyncio.TimerHandle | None = None
         self._lines: list[str] = []
 
     def write(self, line: str) -> None:
@@ -76,12 +77,16 @@ class _Screen:
         self._write_lines()
         self._live.update(picture(self._run.snapshot()), refresh=True)
 
-    async def keep(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            self.draw()
-            await asyncio.sleep(max(_REFRESH, 10 * (loop.time() - began)))
+    def keep_drawing(self) -> None:
+        began = self._loop.time()
+        self.draw()
+        pause = max(_REFRESH, 10 * (self._loop.time() - began))
+        self._next = self._loop.call_later(pause, self.keep_drawing)
+
+    def stop(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self.draw()
 
     def _write_lines(self) -> None:
         if self._lines:

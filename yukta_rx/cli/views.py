@@ -5,10 +5,7 @@ Features: OBS-01, OBS-02.
 
 from __future__ import annotations
 
-import os
-import sys
 from contextlib import AbstractContextManager, contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.model.status import TaskStatus
@@ -42,17 +39,6 @@ class View(Protocol):
 
     def watching(self, run: Run) -> AbstractContextManager[None]:
         """Show the run while the context is entered."""
-
-
-def view_for(console: Console) -> View:
-    """Return the view that suits the streams: a table needs a terminal and `rich`."""
-    if console.as_json:
-        return JsonView(console)
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and find_spec("rich"):
-        from yukta_rx.cli.table import TableView
-
-        return TableView(console)
-    return LineView(console)
 
 
 class JsonView:

@@ -275,7 +275,18 @@ class PluginCall:
         config, fn, context, given = self.config, self.fn, self.context, self.given
         if config is None or self.shared or self.first is not None:
             return self._one
-        return lambda msg: given(msg, fn(msg, config, context), 0)
+        if not self.pure:
+            return lambda msg: given(msg, fn(msg, config, context), 0)
+        node_id = self.node_id
+
+        def one(msg: Message) -> Any:
+            out = fn(msg, config, context)
+            if type(out) not in _PLAIN:
+                return given(msg, out, 0)
+            # Message.derive, written out: every message of every built-in node comes by here.
+            return Message(out, msg.headers, (msg.uid or msg.origin or msg.id, node_id, 0))
+
+        return one
 
     def _each(self, msg: Message) -> Iterator[Any]:
         given = self.given

@@ -97,9 +97,10 @@ class _Filling:
         self._held: list[Message] = []
         self._due = asyncio.Event()
         self._room = asyncio.Event()
+        self._ended = False
         self._error: BaseException | None = None
         self._timers: set[asyncio.Task[None]] = set()
-        self._reader = asyncio.create_task(self._read(stream))
+        self._reader = ctx.spawn(self._read(stream), "reader")
 
     async def next_batch(self) -> list[Message]:
         """Wait until a batch is due and take it; empty at the end of the stream."""
@@ -110,12 +111,10 @@ class _Filling:
             for timer in self._timers:
                 timer.cancel()
             messages, self._held = self._held, []
+            if self._ended:
+                return messages
             self._due.clear()
             self._room.set()
-            if self._reader.done():
-                self._due.set()
-                self._reader.result()
-                return messages
             if messages:
                 return messages
 
@@ -131,25 +130,22 @@ class _Filling:
             async for msg in stream:
                 self._held.append(msg)
                 if len(self._held) == 1:
-                    self._start_timer()
+                    timer = self._ctx.spawn(self._ring(), "timer")
+                    self._timers.add(timer)
+                    timer.add_done_callback(self._timers.discard)
                 if len(self._held) == self._size:
                     self._room.clear()
                     self._due.set()
                     await self._room.wait()
+        except Exception as error:  # raised where the batches are taken
+            self._error = error
         finally:
+            self._ended = True
             self._due.set()
-
-    def _start_timer(self) -> None:
-        timer = asyncio.create_task(self._ring())
-        self._timers.add(timer)
-        timer.add_done_callback(self._timer_ended)
 
     async def _ring(self) -> None:
-        await self._ctx.clock.sleep(self._max_wait)
-        self._due.set()
-
-    def _timer_ended(self, timer: asyncio.Task[None]) -> None:
-        self._timers.discard(timer)
-        if not timer.cancelled() and (error := timer.exception()):
+        try:
+            await self._ctx.clock.sleep(self._max_wait)
+        except Exception as error:  # a batch that is never due would be lost in silence
             self._error = error
-            self._due.set()
+        self._due.set()

@@ -6,13 +6,17 @@ shows the emitter's value.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from yukta_rx.plugins.logs import check_stream, split_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from pathlib import Path
+
+    from yukta_rx.streams.aio import Tasks
 
 R = TypeVar("R")
 
@@ -72,6 +76,7 @@ class NodeContext:
         "_count_sink",
         "_line_sink",
         "_run_blocking",
+        "_tasks",
         "attempt",
         "base_dir",
         "cancelled",
@@ -125,6 +130,7 @@ class NodeContext:
         self._line_sink = log
         self._count_sink = count
         self._run_blocking = blocking
+        self._tasks: Tasks | None = None
 
     def heartbeat(self) -> None:
         """Say that silent work goes on: the node's idle clock starts again."""
@@ -158,6 +164,24 @@ class NodeContext:
         if n < 0 or not outcome:
             raise ValueError(f"count needs an outcome and n >= 0, not {outcome!r}, {n!r}")
         self._count_sink(outcome, n)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str = "plugin") -> asyncio.Task[None]:
+        """Run `work` beside the plugin, as a task that the node owns until it is done.
+
+        The plugin cancels it when it needs it no more, at the latest in its clean-up; what is
+        left then, `release` cancels. An error that `work` does not handle is only logged.
+        """
+        if self._tasks is None:
+            # Late, because most plugins need no task, and streams bring in reactivex.
+            from yukta_rx.streams.aio import Tasks
+
+            self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+        return self._tasks.spawn(work, f"yukta {self.node_id} {name}")
+
+    def release(self) -> None:
+        """Cancel the tasks that the plugin left behind; called by the engine at the end."""
+        if self._tasks is not None:
+            self._tasks.cancel()
 
     async def blocking(self, fn: Callable[..., R], *args: Any) -> R:
         """Run a function that waits or computes for long in the engine's thread pool.

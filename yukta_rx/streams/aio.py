@@ -90,6 +90,8 @@ class WorkerStage(Stage):
     def run(self) -> float | None:
         """Let the worker go on; while it is in a call, only look whether it must stop."""
         if self.ended:
+            if self.pruning:
+                self.prune()
             return None
         if self.busy:
             if self.closing:
@@ -131,7 +133,8 @@ class WorkerStage(Stage):
         except asyncio.CancelledError as error:
             if not self.ended:
                 # Nobody cancelled this stage: the call let a cancellation of its own escape.
-                self.fail(RuntimeError(f"the call was cancelled from inside: {error!r}"))
+                cancelled = RuntimeError(f"the call was cancelled from inside: {error!r}")
+                self.fail(cancelled, self.culprit)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -393,12 +396,9 @@ class AsyncIterableStage(WorkerStage, SourceStage):
                     except StopAsyncIteration:
                         self.end(Outcome.COMPLETED)
                         return
-                    if self.gate is not None:
-                        while self.gate.limit(1) < 1:
-                            if not await self.granted():
-                                self.discarded += 1
-                                return
-                        self.gate.passed(1)
+                    if not await self._passed():
+                        self.discarded += 1
+                        return
                     self.emit([item])
                     if self.ended or self.steer:
                         self.steer = False
@@ -409,6 +409,18 @@ class AsyncIterableStage(WorkerStage, SourceStage):
                         return
         finally:
             await close_iterator(iterator)
+
+    async def _passed(self) -> bool:
+        """Wait until the gate lets an element through; False when the stage ended meanwhile."""
+        if self.gate is not None:
+            while not self.ended and self.gate.limit(1) < 1:
+                if not await self.granted():
+                    return False
+                if self.pruning:
+                    self.prune()
+            if not self.ended:
+                self.gate.passed(1)
+        return not self.ended
 
 
 async def close_iterator(iterator: Any) -> None:

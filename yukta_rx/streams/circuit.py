@@ -166,15 +166,19 @@ class Circuit:
         async def work() -> None:
             try:
                 await barrier()
-            except asyncio.CancelledError:
-                stage.close(Outcome.CANCELLED)
             except Exception as error:
                 self.report(stage, error)
                 stage.close(Outcome.FAILED, error)
             else:
                 stage.close(Outcome.COMPLETED)
 
-        self.tasks.spawn(work(), f"yukta end marker {stage.plan.name}")
+        def over(task: asyncio.Task[None]) -> None:
+            # Not in `work`: a task that is cancelled before its first step never gets there.
+            if task.cancelled():
+                stage.close(Outcome.CANCELLED)
+
+        stage.sealing = self.tasks.spawn(work(), f"yukta end marker {stage.plan.name}")
+        stage.sealing.add_done_callback(over)
 
     def stalled(self, stage: Stage, seconds: float) -> None:
         """A call of `stage` held the loop for `seconds`."""

@@ -85,15 +85,21 @@ class Flow(Observable[T]):
         return self._connect(observer, demand=None)
 
     def _connect(self, observer: abc.ObserverBase[Any], demand: int | None) -> abc.DisposableBase:
-        body = ObserverBody(observer) if demand is None else ObserverBody(observer, demand)
+        body = ObserverBody() if demand is None else ObserverBody(demand)
         leaf = NodePlan(name="subscriber", parents=(self.outlet,), body=body)
         subscription = LeafSubscription()
         circuit = Circuit((leaf,))
         stage = circuit.stages[leaf]
         assert isinstance(stage, ObserverStage)
+        stage.observer = observer
         subscription.bind(circuit, stage)
         if isinstance(observer, FlowSubscriber):
-            observer.on_subscribe(subscription)
+            try:
+                observer.on_subscribe(subscription)
+            except Exception as error:
+                # Rule 2.13, as for any other signal: cancelled and reported.
+                circuit.report(stage, error)
+                subscription.dispose()
         circuit.start()
         return subscription
 

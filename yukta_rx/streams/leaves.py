@@ -24,36 +24,37 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObserverBody:
-    """A leaf that delivers to `observer`, beginning with a demand of `demand` elements."""
+    """A leaf that delivers to its stage's observer; the demand begins with `demand` elements.
 
-    observer: abc.ObserverBase[Any]
+    The observer is no part of the plan, which outlives the subscription (rule 3.13).
+    """
+
     demand: int = UNBOUNDED
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
         """The delivering stage."""
-        return ObserverStage(plan, circuit, self.observer, self.demand)
+        return ObserverStage(plan, circuit, self.demand)
 
 
 class ObserverStage(Stage):
     """Delivers element by element, never more than was requested; then the terminal signal."""
 
-    __slots__ = ("demand", "observer")
+    __slots__ = ("demand", "fault", "observer")
 
-    def __init__(
-        self, plan: NodePlan, circuit: Circuit, observer: abc.ObserverBase[Any], demand: int
-    ) -> None:
+    def __init__(self, plan: NodePlan, circuit: Circuit, demand: int) -> None:
         super().__init__(plan, circuit)
-        self.observer: abc.ObserverBase[Any] | None = observer
+        self.observer: abc.ObserverBase[Any] | None = None
         self.demand = demand
+        self.fault: ValueError | None = None
 
     def request(self, n: int) -> None:
         """Add `n` to the demand (rules 3.8, 3.9, 3.17)."""
         if self.ended:
             return
         if n < 1:
-            self.end(Outcome.FAILED, ValueError(f"rule 3.9: request({n}), expected 1 or more"))
-            return
-        if self.demand < UNBOUNDED:
+            self.fault = ValueError(f"rule 3.9: request({n}), expected 1 or more")
+            self.steer = True
+        elif self.demand < UNBOUNDED:
             self.demand += n
         self.wake()
 
@@ -64,6 +65,9 @@ class ObserverStage(Stage):
 
     def run(self) -> float | None:
         """Deliver one batch."""
+        if self.fault is not None:
+            self.end(Outcome.FAILED, self.fault)
+            return None
         n = self.room()
         if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
             return None
@@ -80,7 +84,7 @@ class ObserverStage(Stage):
             for item in batch:
                 done += 1
                 observer.on_next(item)  # type: ignore[union-attr]
-                if self.ended:
+                if self.steer:
                     break
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -91,7 +95,8 @@ class ObserverStage(Stage):
             self.end(Outcome.CANCELLED)
             return None
         self.received += done
-        self.discarded += len(batch) - done
+        if self.ended or self.fault is not None:
+            self.discarded += len(batch) - done
         if not self.ended:
             edge.release(done)
             self.count = done

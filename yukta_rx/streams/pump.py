@@ -39,10 +39,10 @@ _pumps: WeakKeyDictionary[asyncio.AbstractEventLoop, Pump] = WeakKeyDictionary()
 class Pump:
     """Runs the woken stages of every circuit of one event loop, fairly and in slices."""
 
-    __slots__ = ("__weakref__", "_call_soon", "debug", "on", "outside", "runs", "thread", "ticks")
+    # No reference to the loop, which could then never be collected; circuits have one.
+    __slots__ = ("__weakref__", "debug", "on", "outside", "runs", "thread", "ticks")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._call_soon = loop.call_soon
         self.runs: deque[Circuit] = deque()
         self.on = False
         self.ticks = 0
@@ -67,7 +67,7 @@ class Pump:
         self.runs.append(circuit)
         if not self.on:
             self.on = True
-            self._call_soon(self.turn)
+            circuit.loop.call_soon(self.turn)
 
     def turn(self) -> None:
         """Run woken stages until none is left or the turn's time is used up."""
@@ -107,6 +107,6 @@ class Pump:
                         circuit.queued = False
         finally:
             if runs:
-                self._call_soon(self.turn)
+                runs[0].loop.call_soon(self.turn)
             else:
                 self.on = False

@@ -137,6 +137,10 @@ class RxStage(SourceStage):
 
     def _take(self, kind: str, value: Any) -> None:
         if self.ended or self.over is not None:
+            # It was under way when the source was cancelled, or pushed more than too much.
+            if kind == "next":
+                self.received += 1
+                self._discard(value)
             return
         if kind == "next":
             self._offer(value)
@@ -176,10 +180,10 @@ class RxStage(SourceStage):
             self.circuit.guard(self, subscription.dispose)
 
     def release(self) -> None:
-        """Dispose of the subscription; what waits is dropped and counted."""
-        self.discarded += len(self.buffer)
-        self.buffer.clear()
+        """Dispose of the subscription; what waits is dropped, counted and told."""
         self._unsubscribe()
+        while self.buffer:
+            self._discard(self.buffer.popleft())
 
 
 def from_rx(

@@ -28,6 +28,8 @@ from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.pump import BATCH_SLOW
 
 if TYPE_CHECKING:
+    import asyncio
+
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
 
@@ -68,6 +70,7 @@ class Stage:
         "quantum",
         "queued",
         "received",
+        "sealing",
         "steer",
         "tap",
         "touched",
@@ -101,6 +104,8 @@ class Stage:
         self.discarded = 0
         self.unrouted = 0
         self.culprit: Any = None
+        self.sealing: asyncio.Task[None] | None = None
+        """Awaits the barrier of the completed stage; cancelled when nobody wants that any more."""
         if self.gate is not None:
             self.gate.attach(self)
 
@@ -279,6 +284,9 @@ class Stage:
     def fail(self, error: BaseException, culprit: Any = None) -> None:
         """The call failed for `culprit`: end with its error."""
         self.culprit = culprit
+        if isinstance(error, StopIteration):
+            # It would end whatever generator or coroutine it is raised in later.
+            error = RuntimeError("the function raised StopIteration")
         self.end(Outcome.FAILED, error)
 
     def crash(self, error: BaseException) -> None:
@@ -291,6 +299,8 @@ class Stage:
     def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """End once: cancel what is upstream, tell the observer, then the children."""
         if self.ended:
+            if outcome is Outcome.CANCELLED and self.sealing is not None:
+                self.sealing.cancel()
             return
         self.ended = True
         self.steer = True
@@ -310,8 +320,9 @@ class Stage:
 
     def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Second half of `end`: the observer, the children, the circuit."""
-        if self.plan.observer is not None:
-            self.plan.observer.ended(self, outcome, error)
+        observer = self.plan.observer
+        if observer is not None:
+            self.circuit.guard(self, lambda: observer.ended(self, outcome, error))
         passed_on = error if outcome is Outcome.FAILED else None
         for edge in self.outs:
             edge.close(passed_on)

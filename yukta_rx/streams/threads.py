@@ -91,6 +91,8 @@ class BlockingPool:
             if job is None:
                 return
             job()
+            # An idle thread must not keep alive what its last job was about.
+            del job
 
     async def call(self, fn: Callable[..., T], *args: Any) -> T:
         """Await one blocking call, in a copy of the caller's context."""
@@ -151,7 +153,12 @@ class _ThreadMixin(Stage):
 
         def returned(result: Any) -> None:
             circuit.pump.outside -= 1
-            back(result)
+            try:
+                back(result)
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # as for what the pump runs: the stage ends, not more
+                self.crash(error)
 
         circuit.pump.outside += 1
         circuit.pool.submit(run)
@@ -175,7 +182,7 @@ class ThreadBody:
 class ThreadStage(_ThreadMixin):
     """Sends batches to a thread; outputs beyond the credit wait here, as does the next batch."""
 
-    __slots__ = ("busy", "finished", "fn", "many", "pending")
+    __slots__ = ("busy", "failure", "finished", "fn", "many", "pending", "taken")
 
     can_hang = True
 
@@ -189,6 +196,10 @@ class ThreadStage(_ThreadMixin):
         self.finished = 0
         """Calls that returned, written by the thread: a sign of life within a batch."""
         self.pending: list[Any] = []
+        self.taken: tuple[Edge, int] | None = None
+        """What `pending` was made of; released, and so demanded anew, when all of it is emitted."""
+        self.failure: tuple[BaseException, Any] | None = None
+        """Ends the stage once what came before the failure is emitted."""
         self.quantum = 1
 
     def activity(self) -> int:
@@ -207,7 +218,10 @@ class ThreadStage(_ThreadMixin):
             if self.pruning:
                 self.prune()
             return None
-        if self.pending and not self._flush():
+        if self.taken is not None and not self._flush():
+            return None
+        if self.failure is not None:
+            self.fail(*self.failure)
             return None
         n = min(self.room(), THREAD_BATCH)
         if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
@@ -263,15 +277,14 @@ class ThreadStage(_ThreadMixin):
             self.quantum = min(2 * self.quantum, THREAD_BATCH)
         if self.gate is not None:
             self.gate.passed(done)
-        if done < len(batch) and error is None:
-            edge.untake(batch, done)
-        edge.release(done)
-        self.pending = outs
         if error is not None:
             self.discarded += len(batch) - done
-            self._flush()
-            self.fail(error, batch[done - 1])
-            return
+            self.failure = error, batch[done - 1]
+        elif done < len(batch):
+            edge.untake(batch, done)
+        edge.held = done
+        self.taken = edge, done
+        self.pending = outs
         self.wake()
 
     def _flush(self) -> bool:
@@ -286,7 +299,12 @@ class ThreadStage(_ThreadMixin):
         chunk, self.pending = self.pending[:n], self.pending[n:]
         if chunk:
             self.emit(chunk)
-        return not self.pending
+        if self.pending:
+            return False
+        if self.taken is not None:
+            (edge, done), self.taken = self.taken, None
+            edge.release(done)
+        return True
 
     def release(self) -> None:
         """What could not be emitted any more is dropped, and counted."""
@@ -374,4 +392,12 @@ class ThreadIterableStage(_ThreadMixin, SourceStage):
         close = getattr(iterator, "close", None)
         if close is not None:
             circuit = self.circuit
-            self.circuit.pool.submit(lambda: circuit.guard(self, close))
+
+            def job() -> None:
+                circuit.guard(self, close)
+
+            try:
+                circuit.pool.submit(job)
+            except RuntimeError:
+                # The pool was closed while the last trip was out.
+                threading.Thread(target=job, name="yukta-blocking", daemon=True).start()

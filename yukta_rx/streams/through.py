@@ -5,6 +5,7 @@ Feature: ENG-02.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,6 @@ from yukta_rx.streams.aio import WorkerStage, close_iterator
 from yukta_rx.streams.plan import NodePlan, Outcome
 
 if TYPE_CHECKING:
-    import asyncio
-
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.stage import Stage
 
@@ -61,7 +60,10 @@ class Inlet(AsyncIterator[Any]):
         while True:
             if stage.closing:
                 stage.settle()
-            if stage.ended or (not stage.ins and stage.open()):
+            if stage.ended:
+                # A failed or cancelled input must not look like one that came to its end.
+                raise asyncio.CancelledError("the node has ended")
+            if not stage.ins and stage.open():
                 raise StopAsyncIteration
             edge = stage.next_edge() if stage.open() else None
             if edge is not None:

@@ -9,7 +9,7 @@ Feature: ENG-01.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.plan import NodePlan, Slot
@@ -17,6 +17,10 @@ from yukta_rx.streams.protocol import UNBOUNDED, FlowSubscriber, FlowSubscriptio
 
 if TYPE_CHECKING:
     from reactivex import abc
+
+
+PERIOD: Final = 1e-4
+"""Seconds between two bursts; without them virtual time would stand still for an endless one."""
 
 
 class RightSubscription(FlowSubscription):
@@ -51,7 +55,7 @@ class RightSubscription(FlowSubscription):
         """Have `drain` called soon, once."""
         if not self.due:
             self.due = True
-            self.loop.call_soon(self.drain)
+            self.loop.call_later(PERIOD, self.drain)
 
     def drain(self) -> None:
         """Emit what is asked for, at most 16 in one go; then the terminal signal, when due."""

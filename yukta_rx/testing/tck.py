@@ -312,7 +312,7 @@ def check(number: str, subject: Subject) -> None:
     rule = RULES[number]
     if rule.check is None or not rule.applies_to(subject):
         raise LookupError(f"rule {number} has no check for this subject")
-    _run(rule.check(subject))
+    _run(number, rule.check(subject))
 
 
 def check_subscriber(number: str, make: SubscriberFactory) -> None:
@@ -325,14 +325,19 @@ def check_subscriber(number: str, make: SubscriberFactory) -> None:
     rule = RULES[number]
     if rule.subscriber_check is None:
         raise LookupError(f"rule {number} has no check for subscribers")
-    _run(rule.subscriber_check(make))
+    _run(number, rule.subscriber_check(make))
 
 
-def _run(work: Awaitable[None]) -> None:
+def _run(number: str, work: Awaitable[None]) -> None:
     async def main() -> None:
         await work
 
-    run_virtual(main())
+    try:
+        run_virtual(main())
+    except RuleViolation:
+        raise
+    except Exception as error:
+        raise RuleViolation(number, f"what is under test raised {error!r}") from error
 
 
 def verify(

@@ -82,6 +82,7 @@ async def rule_1_06(subject: Subject) -> None:
         await probe.ended()
         before = len(probe.values), len(probe.terminals)
         probe.request(5)
+        await quiet()
         probe.cancel()
         await quiet()
         after = len(probe.values), len(probe.terminals)
@@ -174,8 +175,9 @@ async def rule_3_02(subject: Subject) -> None:
 
 async def rule_3_03(subject: Subject) -> None:
     """`request` inside `on_next` does not call `on_next`: the stack does not grow."""
-    async with subscribed("3.3", subject.make(MOST), demand=1) as probe:
+    async with subscribed("3.3", subject.make(MOST)) as probe:
         probe.at_next = lambda _: probe.request(1)
+        probe.request(1)
         await probe.ended()
         nested = [signal for method, signal in probe.nested if method == "request"]
         expect("3.3", not nested, f"{len(nested)} signals from inside request inside on_next")
@@ -387,12 +389,12 @@ async def rule_2_03(make: SubscriberFactory) -> None:
 
 async def rule_2_04(make: SubscriberFactory) -> None:
     """After a terminal signal nothing more is requested."""
-    _, script = _scripted(make, size=2)
+    _, script = _scripted(make, size=1)
     await quiet()
     before = len(script.requests)
     subscriber_done = script.done
     await quiet()
-    expect("2.4", subscriber_done, "two elements were not taken")
+    expect("2.4", subscriber_done, "the one element was not asked for")
     expect("2.4", len(script.requests) == before, "demand after the terminal signal")
 
 
