@@ -137,6 +137,8 @@ class PluginCall:
 
     async def open(self, pool: BlockingPool) -> None:
         """Get the plugin ready: make a stream plugin, call what it declares as `open`."""
+        if self.config is None and not self.bound.reads_message:
+            self.config = self.bound.resolve(self.scope)
         if self.spec.shape is Shape.STREAM:
             self.instance = self.fn()
             await self._prepare(self.instance.open, pool)

@@ -54,3 +54,4 @@ class OpenPlugins:
                     await call.close(self._pool)
             except Exception as error:
                 log.warning("node %s could not be closed", call.node_id, exc_info=error)
+            call.context.release()

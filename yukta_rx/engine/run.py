@@ -472,7 +472,8 @@ class Run:
 
     def _stalled(self, stage: Stage, seconds: float) -> None:
         log.warning(
-            "node %s held the event loop for %.0f ms in one call; declare it blocking=True",
+            "node %s held the event loop for %.0f ms per message; a plugin that computes for long "
+            "belongs in a thread, so it must not be declared blocking=False",
             stage.plan.name,
             seconds * 1000,
         )
