@@ -380,3 +380,25 @@ def test_any_order_of_commands_moves_every_status_forward_and_ends_the_run(new_w
     assert numbers == sorted(numbers)
     if outcome.status is TaskStatus.SUCCESS:
         assert numbers == list(range(20))
+
+
+@pytest.mark.feature("ENG-03")
+@virtual_time
+async def test_a_join_fails_as_soon_as_one_parent_fails_and_cancels_the_others(world):
+    @processor("SLOW")
+    async def slow(msg, cfg, ctx):
+        await asyncio.sleep(1)
+        return msg
+
+    run = world.run(
+        {"in": SEQUENCE, "bad": "BOOM", "slow": "SLOW", "join": "PASS", "out": "COLLECT_TERMINAL"},
+        "in > bad > join, in > slow > join > out",
+        slow,
+    )
+
+    outcome = await run.execute()
+
+    assert outcome.nodes["join"]["status"] == "UPSTREAM_FAILED"
+    assert outcome.nodes["slow"]["status"] == "CANCELLED"
+    assert outcome.error["nodeId"] == "bad"
+    assert outcome.seconds == 0

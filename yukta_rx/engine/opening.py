@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from yukta_rx.engine.calls import FailedBody, PluginCall
 from yukta_rx.plugins.contract import PluginKind
@@ -55,3 +56,10 @@ class OpenPlugins:
             except Exception as error:
                 log.warning("node %s could not be closed", call.node_id, exc_info=error)
             call.context.release()
+
+
+def without_engine_members(payload: Any) -> Any:
+    """The start payload as plugins see it: without the members that begin with `yukta.`."""
+    if not isinstance(payload, Mapping):
+        return payload
+    return {key: value for key, value in payload.items() if not key.startswith("yukta.")}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.run import Run
     from yukta_rx.model.status import TaskStatus
+    from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.edge import Edge
 
 
@@ -89,3 +90,12 @@ def _edge_state(edge: Edge) -> dict[str, Any]:
     if edge.port is not None:
         shown["sourcePort"] = edge.port
     return shown | {"passed": edge.passed, "waiting": edge.waiting}
+
+
+def in_document_order(definition: WorkflowDefinition, edges: Iterable[Edge]) -> list[Edge]:
+    """The running edges in the order in which the document lists them."""
+    places = {
+        (edge.source, edge.target, edge.source_port): place
+        for place, edge in enumerate(definition.edges)
+    }
+    return sorted(edges, key=lambda edge: places[edge.src.plan.name, edge.dst.plan.name, edge.port])

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.engine.assembly import shared_inputs, wire
 from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.node import NodeRuntime, describe
-from yukta_rx.engine.opening import OpenPlugins
-from yukta_rx.engine.progress import RunOutcome, snapshot, totals
+from yukta_rx.engine.opening import OpenPlugins, without_engine_members
+from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
 from yukta_rx.errors import (
     DeadlineExceededError,
     NotFoundError,
@@ -37,6 +36,7 @@ from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
 from yukta_rx.streams.threads import BlockingPool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -117,7 +117,7 @@ class Run:
         self.ended_at: datetime | None = None
         self.error: dict[str, Any] | None = None
         self._lineage = lineage or self.execution_id
-        self._payload = _without_engine_members(payload)
+        self._payload = without_engine_members(payload)
         self._settings = settings
         self._emit_event = emit
         self._publish_result = publish
@@ -492,23 +492,7 @@ class Run:
     @property
     def edges(self) -> Sequence[Edge]:
         """The edges of the running graph, in the document's order; none before it is wired."""
-        if self._circuit is None:
-            return ()
-        places = {
-            (edge.source, edge.target, edge.source_port): place
-            for place, edge in enumerate(self.definition.edges)
-        }
-        return sorted(
-            self._circuit.edges,
-            key=lambda edge: places[edge.src.plan.name, edge.dst.plan.name, edge.port],
-        )
+        return in_document_order(self.definition, self._circuit.edges) if self._circuit else ()
 
     def __str__(self) -> str:
         return self.execution_id
-
-
-def _without_engine_members(payload: Any) -> Any:
-    """The start payload as plugins see it: without the members that begin with `yukta.`."""
-    if not isinstance(payload, Mapping):
-        return payload
-    return {key: value for key, value in payload.items() if not key.startswith("yukta.")}
