@@ -313,7 +313,8 @@ async def test_a_snapshot_shows_nodes_and_edges_while_the_run_goes_on(world):
     last = run.snapshot()
 
     assert seen[0]["execution"]["status"] == "RUNNING"
-    assert seen[0]["edges"] == [{"source": "in", "target": "out", "passed": 2, "waiting": 0}]
+    [edge] = seen[0]["edges"]
+    assert (edge["source"], edge["target"], edge["passed"], edge["waiting"]) == ("in", "out", 2, 0)
     assert [node["in"] for node in last["nodes"]] == [0, 3]
     assert last["version"] == seen[0]["version"] + 1
     assert last["execution"]["durationMs"] == 20
@@ -402,3 +403,25 @@ async def test_a_join_fails_as_soon_as_one_parent_fails_and_cancels_the_others(w
     assert outcome.nodes["slow"]["status"] == "CANCELLED"
     assert outcome.error["nodeId"] == "bad"
     assert outcome.seconds == 0
+
+
+@virtual_time
+async def test_an_edge_says_how_long_it_held_up_its_producer_and_who_paces_it(world):
+    @processor("SLOW")
+    async def slow(msg, cfg, ctx):
+        await asyncio.sleep(1)
+        return msg
+
+    run = world.run(
+        {"in": SEQUENCE, "slow": "SLOW", "out": "COLLECT_TERMINAL"}, "in > slow > out", slow
+    )
+    seen = []
+    asyncio.get_running_loop().call_later(10.5, lambda: seen.append(run.snapshot()["edges"]))
+
+    await run.execute()
+    fast, free = run.snapshot()["edges"]
+
+    assert seen[0][0]["pacedBy"] == "slow"
+    assert seen[0][0]["blockedMs"] == 10_500
+    assert 10_500 < fast["blockedMs"] < 100_000
+    assert free["blockedMs"] == 0

@@ -330,3 +330,48 @@ async def test_a_blocking_call_does_not_hold_up_a_cancel(world):
 
     assert outcome.status is TaskStatus.CANCELLED
     assert outcome.nodes["mid"]["status"] == "CANCELLED"
+
+
+@pytest.mark.feature("CTL-03")
+@virtual_time
+async def test_a_drained_node_works_off_what_waits_and_the_run_goes_on(world):
+    @processor("SLOW")
+    async def slow(msg, cfg, ctx):
+        await asyncio.sleep(0.1)
+        return msg
+
+    run = world.run(
+        {"in": FAST, "slow": "SLOW", "a": "COLLECT_TERMINAL", "b": "COLLECT_TERMINAL"},
+        "in > slow > a, in > b",
+        slow,
+    )
+    asyncio.get_running_loop().call_later(1.05, run.stop_node, "slow")
+
+    outcome = await run.execute()
+
+    assert outcome.status is TaskStatus.SUCCESS
+    assert outcome.nodes["slow"]["status"] == "STOPPED"
+    assert outcome.nodes["a"]["status"] == "SUCCESS", "it saw a normal end"
+    assert outcome.nodes["slow"]["in"] == len(world.payloads("a")) < 200
+    assert len(world.payloads("b")) == 10_000
+    assert outcome.totals["dropped"] == 0
+
+
+@pytest.mark.feature("CTL-03")
+@virtual_time
+async def test_a_cancelled_node_shows_its_children_a_normal_end(world):
+    @processor("STUCK", default_timeout=None)
+    async def stuck(msg, cfg, ctx):
+        await asyncio.Event().wait()
+
+    run = world.run(
+        {"in": FAST, "mid": "STUCK", "out": "COLLECT_TERMINAL"}, "in > mid > out", stuck
+    )
+    asyncio.get_running_loop().call_later(1, run.stop_node, "mid", StopMode.CANCEL)
+
+    outcome = await run.execute()
+
+    assert outcome.nodes["mid"]["status"] == "CANCELLED"
+    assert outcome.nodes["out"]["status"] == "SUCCESS"
+    assert outcome.status is TaskStatus.SUCCESS
+    assert run.stop_node("mid") is False

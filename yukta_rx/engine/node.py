@@ -20,6 +20,7 @@ from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.times import rfc3339
 from yukta_rx.operators import IdleClock, Valve
 from yukta_rx.plugins.contract import PluginKind
+from yukta_rx.streams.circuit import StopMode
 from yukta_rx.streams.clock import LoopClock, PausableClock
 from yukta_rx.streams.plan import Outcome
 
@@ -68,6 +69,7 @@ class NodeRuntime:
         "stage",
         "started_at",
         "status",
+        "stopped_alone",
         "valve",
         "wall",
     )
@@ -84,6 +86,8 @@ class NodeRuntime:
         self.valve = Valve()
         self.parents: tuple[NodeRuntime, ...] = ()
         self.paused = False
+        self.stopped_alone = False
+        """Stopped by a command of its own: its children see a normal end, not a cut."""
         self.status = TaskStatus.PENDING
         self.outcome: Outcome | None = None
         self.error: BaseException | None = None
@@ -162,7 +166,10 @@ class NodeRuntime:
 
     def cut_short(self) -> bool:
         """Whether a parent was stopped by a drain, so that this node did not get all input."""
-        return any(parent.status is TaskStatus.STOPPED for parent in self.parents)
+        return any(
+            parent.status is TaskStatus.STOPPED and not parent.stopped_alone
+            for parent in self.parents
+        )
 
     def advance(self, status: TaskStatus) -> None:
         """Move forward to `status`; a step back changes nothing."""
@@ -201,6 +208,18 @@ class NodeRuntime:
         self.pause()
         if not self.status.terminal:
             self.valve.step(n)
+
+    def stop(self, mode: StopMode) -> bool:
+        """End this node alone; its children see a normal end. False if it has ended."""
+        if self.status.terminal or self.stage is None or self.stage.draining:
+            return False
+        if mode is StopMode.DRAIN:
+            self.resume()
+            self.stopped_alone = True
+            self.stage.drain()
+        else:
+            self.stage.end(Outcome.CANCELLED)
+        return True
 
     # -- what others read
 

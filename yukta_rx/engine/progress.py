@@ -81,15 +81,24 @@ def snapshot(run: Run, version: int, now: datetime) -> dict[str, Any]:
         "time": rfc3339(now),
         "execution": execution,
         "nodes": [node.state() for node in run.nodes.values()],
-        "edges": [_edge_state(edge) for edge in run.edges],
+        "edges": [_edge_state(edge, execution.get("durationMs", 0) / 1000) for edge in run.edges],
     }
 
 
-def _edge_state(edge: Edge) -> dict[str, Any]:
+def _edge_state(edge: Edge, seconds: float) -> dict[str, Any]:
     shown: dict[str, Any] = {"source": edge.src.plan.name, "target": edge.dst.plan.name}
     if edge.port is not None:
         shown["sourcePort"] = edge.port
-    return shown | {"passed": edge.passed, "waiting": edge.waiting}
+    shown |= {
+        "passed": edge.passed,
+        "ratePerSec": 0.0 if seconds <= 0 else round(edge.passed / seconds, 1),
+        "waiting": edge.waiting,
+        "dropped": 0,
+        "blockedMs": round(edge.blocked_seconds() * 1000),
+    }
+    if edge.blocked_at is not None:
+        shown["pacedBy"] = edge.dst.plan.name
+    return shown
 
 
 def in_document_order(definition: WorkflowDefinition, edges: Iterable[Edge]) -> list[Edge]:

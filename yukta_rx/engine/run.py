@@ -18,13 +18,13 @@ from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.node import NodeRuntime, describe
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
+from yukta_rx.engine.voice import Voice, ignore
 from yukta_rx.errors import (
     DeadlineExceededError,
     NotFoundError,
     RunAbortedError,
     YuktaError,
 )
-from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
@@ -36,15 +36,14 @@ from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
 from yukta_rx.streams.threads import BlockingPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import PreparedWorkflow
-    from yukta_rx.model.message import Message
+    from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.streams.edge import Edge
-    from yukta_rx.streams.plan import Tap
     from yukta_rx.streams.stage import Stage
 
 log = logging.getLogger(__name__)
@@ -66,10 +65,6 @@ class _Verdict:
     error: dict[str, Any] | None = field(default=None)
 
 
-def _ignore(_item: object) -> None:
-    """Where nobody listens."""
-
-
 class Run:
     """One execution. Make it on the loop, await `execute()`, steer it meanwhile.
 
@@ -85,6 +80,7 @@ class Run:
         base_dir: folder that relative paths start from.
         timeout: run deadline in active seconds, None for no limit.
         step_mode: begin paused.
+        about: what the starter wants to be shown with it (actor, labels); not looked at.
         pool: threads for blocking plugins; its own if None.
         secrets: secrets by name; the environment's if None.
     """
@@ -95,14 +91,15 @@ class Run:
         *,
         payload: Any = None,
         settings: Settings,
-        emit: Callable[[ExecutionEvent], None] = _ignore,
-        publish: Callable[[ResultEvent], None] = _ignore,
+        emit: Callable[[ExecutionEvent], None] = ignore,
+        publish: Callable[[ResultEvent], None] = ignore,
         session_id: str = "local",
         execution_id: str | None = None,
         lineage: str | None = None,
         base_dir: Path | None = None,
         timeout: float | None = DEADLINE,
         step_mode: bool = False,
+        about: Mapping[str, Any] | None = None,
         pool: BlockingPool | None = None,
         secrets: SecretProvider | None = None,
     ) -> None:
@@ -113,14 +110,13 @@ class Run:
         self.status = TaskStatus.PENDING
         self.paused = False
         self.step_mode = step_mode
+        self.about: Mapping[str, Any] = about or {}
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
         self.error: dict[str, Any] | None = None
         self._lineage = lineage or self.execution_id
         self._payload = without_engine_members(payload)
         self._settings = settings
-        self._emit_event = emit
-        self._publish_result = publish
         self._base_dir = base_dir
         self._timeout = timeout
         self._secrets = secrets or EnvironmentSecrets()
@@ -129,13 +125,13 @@ class Run:
         self._loop = asyncio.get_running_loop()
         self._clock = LoopClock(self._loop)
         self._active = PausableClock(self._clock)
-        self._lines = LineRelay(self._loop, self._log_line)
+        self._voice = Voice(self, self._clock.wall, emit, publish)
+        self._lines = LineRelay(self._loop, self._voice.line)
         self._verdict: _Verdict | None = None
         self._draining = False
         self._circuit: Circuit | None = None
         self._version = 0
         self._snapshots = 0
-        self._cursor = 0
         self._plugins = OpenPlugins(self._pool)
         self._timers: list[Timer] = []
         self._tasks = Tasks(self._loop, lambda: None)
@@ -161,7 +157,7 @@ class Run:
             raise RuntimeError(f"run {self.execution_id} was started before")
         self.started_at = self._clock.wall()
         began = self._clock.now()
-        self._emit("execution.started", {"definitionVersion": self.definition.version})
+        self._voice.event("execution.started", {"definitionVersion": self.definition.version})
         self._advance(TaskStatus.RUNNING)
         if self._timeout is not None:
             self._timers.append(
@@ -206,7 +202,7 @@ class Run:
             self.nodes,
             self._plugins.bodies,
             prefetch=self._settings.execution.prefetch,
-            tap_of=self._tap_of,
+            tap_of=self._voice.tap_of,
         )
         self._circuit = Circuit(flows.values(), pool=self._pool, on_stall=self._stalled)
         for node_id, flow in flows.items():
@@ -227,11 +223,13 @@ class Run:
             status = TaskStatus.STOPPED if self._draining and cut else TaskStatus.SUCCESS
         self._advance(status)
         sums = self.totals()
-        self._publish(ResultType.EXECUTION_END, status=self.status, totals=sums, truncated=False)
+        self._voice.result(
+            ResultType.EXECUTION_END, status=self.status, totals=sums, truncated=False
+        )
         data: dict[str, Any] = {"status": str(self.status), "totals": sums}
         if self.error is not None:
             data["error"] = self.error
-        self._emit("execution.finished", data)
+        self._voice.event("execution.finished", data)
 
     def _outcome(self, seconds: float) -> RunOutcome:
         return RunOutcome(
@@ -247,7 +245,7 @@ class Run:
         return NodeContext(
             execution_id=self.execution_id,
             session_id=self.session_id,
-            workflow_id=self.definition.workflow_id,
+            workflow_id=self.workflow_id,
             node_id=node.id,
             clock=node.clock,
             log=self._lines.sink(node.id),
@@ -272,7 +270,7 @@ class Run:
             NotFoundError: there is no such node.
         """
         if node_id is not None:
-            return self._node(node_id).pause()
+            return self.node(node_id).pause()
         changed = not self.paused
         if changed:
             self.paused = True
@@ -291,7 +289,7 @@ class Run:
             NotFoundError: there is no such node.
         """
         if node_id is not None:
-            return self._node(node_id).resume()
+            return self.node(node_id).resume()
         changed = self.paused
         if changed:
             self.paused = False
@@ -308,33 +306,51 @@ class Run:
             ValueError: `n` is below 1.
         """
         if node_id is not None:
-            self._node(node_id).step(n)
+            self.node(node_id).step(n)
             return
         self.pause()
         for node in self.nodes.values():
             node.step(n)
 
-    def stop(self, mode: StopMode = StopMode.DRAIN) -> None:
+    def set_step_mode(self, enabled: bool) -> bool:
+        """Pause the run so that it moves only when stepped, or let it go on; False if it was so."""
+        changed = self.step_mode is not enabled
+        self.step_mode = enabled
+        return (self.pause() if enabled else self.resume()) or changed
+
+    def stop_node(self, node_id: str, mode: StopMode = StopMode.DRAIN) -> bool:
+        """End one node; its children see a normal end and the run goes on.
+
+        Returns:
+            False if it has ended, or is about to.
+
+        Raises:
+            NotFoundError: there is no such node.
+        """
+        return self.node(node_id).stop(mode)
+
+    def stop(self, mode: StopMode = StopMode.DRAIN) -> bool:
         """End the run: DRAIN finishes what was emitted, CANCEL cancels calls, KILL waits for none.
 
         A drain that takes longer than `yukta.stop.drain-timeout` is cut off by a cancel; a cancel
         that a plugin ignores for `CANCEL_GRACE` seconds, by a kill.
-        """
-        if self.status.terminal:
-            return
-        if mode is StopMode.DRAIN:
-            if not self._draining:
-                self._draining = True
-                self.resume()
-                timeout = self._settings.stop.drain_timeout.total_seconds()
-                self._after(timeout, self._drain_overdue)
-                if self._circuit is not None:
-                    self._circuit.stop(mode)
-        elif not self._is_over():
-            self._end_with(TaskStatus.CANCELLED, None, mode)
 
-    def _is_over(self) -> bool:
-        return self._circuit is not None and self._circuit.done.done()
+        Returns:
+            False if it is over, or drains already.
+        """
+        if self.status.terminal or (self._circuit is not None and self._circuit.done.done()):
+            return False
+        if mode is not StopMode.DRAIN:
+            self._end_with(TaskStatus.CANCELLED, None, mode)
+            return True
+        if self._draining:
+            return False
+        self._draining = True
+        self.resume()
+        self._after(self._settings.stop.drain_timeout.total_seconds(), self._drain_overdue)
+        if self._circuit is not None:
+            self._circuit.stop(mode)
+        return True
 
     def _end_with(
         self, status: TaskStatus, error: dict[str, Any] | None, mode: StopMode = StopMode.CANCEL
@@ -375,7 +391,12 @@ class Run:
     def _after(self, seconds: float, callback: Callable[[], None]) -> None:
         self._timers.append(self._clock.call_at(self._clock.now() + seconds, callback))
 
-    def _node(self, node_id: str) -> NodeRuntime:
+    def node(self, node_id: str) -> NodeRuntime:
+        """One of its nodes.
+
+        Raises:
+            NotFoundError: there is no such node.
+        """
         node = self.nodes.get(node_id)
         if node is None:
             raise NotFoundError(
@@ -391,11 +412,11 @@ class Run:
         data: dict[str, Any] = {"status": str(node.status), "previous": str(previous)}
         if node.error is not None:
             data["error"] = node.failure()
-        self._emit("node.status", data, node.id)
+        self._voice.event("node.status", data, node.id)
         if not node.status.terminal:
             return
         if node.kind is PluginKind.TERMINAL:
-            self._publish(
+            self._voice.result(
                 ResultType.NODE_END,
                 node_id=node.id,
                 status=node.status,
@@ -430,45 +451,7 @@ class Run:
         if self.status is not previous:
             self._version += 1
             data = {"status": str(status), "previous": str(previous), "version": self._version}
-            self._emit("execution.status", data)
-
-    def _emit(self, kind: str, data: dict[str, Any], node_id: str | None = None) -> None:
-        self._emit_event(
-            ExecutionEvent(
-                type=kind,
-                time=self._clock.wall(),
-                session_id=self.session_id,
-                workflow_id=self.definition.workflow_id,
-                execution_id=self.execution_id,
-                node_id=node_id,
-                data=data,
-            )
-        )
-
-    def _log_line(self, node_id: str, line: dict[str, Any]) -> None:
-        self._emit("node.log", line, node_id)
-
-    def _tap_of(self, node: NodeRuntime) -> Tap | None:
-        if self._publish_result is _ignore or not node.publishes:
-            return None
-
-        def tap(_port: str | None, messages: Sequence[Message]) -> None:
-            for msg in messages:
-                self._publish(
-                    ResultType.RESULT,
-                    node_id=node.id,
-                    message_id=msg.id,
-                    headers=msg.headers,
-                    payload=msg.payload,
-                )
-
-        return tap
-
-    def _publish(self, kind: ResultType, **fields: Any) -> None:
-        self._cursor += 1
-        self._publish_result(
-            ResultEvent(cursor=self._cursor, type=kind, time=self._clock.wall(), **fields)
-        )
+            self._voice.event("execution.status", data)
 
     def _stalled(self, stage: Stage, seconds: float) -> None:
         log.warning(
@@ -479,6 +462,11 @@ class Run:
         )
 
     # -- what others read
+
+    @property
+    def workflow_id(self) -> str:
+        """The workflow that it runs."""
+        return self.definition.workflow_id
 
     def totals(self) -> dict[str, int]:
         """Messages that triggers emitted, that reached terminals, that failed, were dropped."""

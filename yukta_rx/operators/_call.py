@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +59,14 @@ def call(body: Body | Callable[[Any], Any], *, blocking: bool = False) -> Operat
 
 
 def _body_for(fn: Callable[[Any], Any], blocking: bool) -> Body:
-    if inspect.iscoroutinefunction(fn) or inspect.isasyncgenfunction(fn):
+    # An object may be called like a function; what it is then shows at its class.
+    direct = inspect.isroutine(fn) or isinstance(fn, functools.partial)
+    called = fn if direct else type(fn).__call__
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
         if blocking:
             raise ValueError("blocking=True is for plain functions; this one is async already")
-        return AsyncManyBody(fn) if inspect.isasyncgenfunction(fn) else AsyncBody(fn)
-    many = inspect.isgeneratorfunction(fn)
+        return AsyncManyBody(fn) if inspect.isasyncgenfunction(called) else AsyncBody(fn)
+    many = inspect.isgeneratorfunction(called)
     if blocking:
         return ThreadBody(fn, many=many)
     return ManyBody(fn) if many else MapBody(fn)

@@ -136,7 +136,7 @@ class Circuit:
         if mode is StopMode.DRAIN:
             for stage in tuple(self.stages.values()):
                 if isinstance(stage, SourceStage):
-                    stage.stop()
+                    stage.drain()
             return
         for stage in tuple(self.stages.values()):
             if mode is StopMode.KILL or not stage.outs:

@@ -21,6 +21,8 @@ class Edge:
     """The bounded queue between two stages of one circuit; owned by the loop thread."""
 
     __slots__ = (
+        "blocked",
+        "blocked_at",
         "buf",
         "closed",
         "credit",
@@ -48,6 +50,9 @@ class Edge:
         self.used = 0
         self.held = 0
         self.passed = 0
+        self.blocked = 0.0
+        """Seconds that the producer had an element to make and no credit here, up to now."""
+        self.blocked_at: float | None = None
         self.buf: list[Any] = []
         self.cur: list[Any] = []
         self.pos = 0
@@ -75,9 +80,29 @@ class Edge:
         count = len(chunk)
         self.credit -= count
         self.passed += count
+        if self.blocked_at is not None:
+            self.unblock()
         dst = self.dst
         if not dst.queued:
             dst.wake()
+
+    def block(self, now: float) -> None:
+        """The producer waits for this edge's credit, since `now` if not before."""
+        if self.blocked_at is None and self.credit < 1:
+            self.blocked_at = now
+
+    def unblock(self) -> None:
+        """The producer goes on."""
+        if self.blocked_at is not None:
+            self.blocked += self.src.circuit.loop.time() - self.blocked_at
+            self.blocked_at = None
+
+    def blocked_seconds(self) -> float:
+        """Seconds that the producer has waited for this edge, the current wait included."""
+        waiting = 0.0
+        if self.blocked_at is not None:
+            waiting = self.src.circuit.loop.time() - self.blocked_at
+        return self.blocked + waiting
 
     def close(self, err: BaseException | None = None) -> None:
         """End the edge: on_completed, or on_error with `err`."""
@@ -126,16 +151,24 @@ class Edge:
         else:
             self.used = used
 
+    def finish(self) -> None:
+        """Take nothing more from the producer, but keep what waits: a drain of the consumer."""
+        if not self.dead and not self.closed:
+            self.unblock()
+            self.dead = True
+            self.closed = True
+            self.src.pruning = True
+            self.src.wake()
+
     def cancel(self) -> int:
         """Cancel upstream and drop what waits; the number of dropped elements."""
-        if self.dead:
-            return 0
+        self.unblock()
         dropped = len(self.buf) + len(self.cur) - self.pos
-        self.dead = True
         self.buf = []
         self.cur = []
         self.pos = 0
-        if not self.closed:
+        if not self.dead and not self.closed:
+            self.dead = True
             self.src.pruning = True
             self.src.wake()
         return dropped

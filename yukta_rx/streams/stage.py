@@ -57,6 +57,7 @@ class Stage:
         "culprit",
         "default",
         "discarded",
+        "draining",
         "emitted",
         "ended",
         "exact",
@@ -92,6 +93,7 @@ class Stage:
         self.closing = False
         self.pruning = False
         self.ended = False
+        self.draining = False
         self.touched = False
         self.steer = False
         self.turn = 0
@@ -152,9 +154,18 @@ class Stage:
         for edge in self.outs:
             if edge.credit < n:
                 n = edge.credit
-        if n > 0 and self.gate is not None:
+        if n < 1:
+            self._note_blocked()
+        elif self.gate is not None:
             n = self.gate.limit(n)
         return n
+
+    def _note_blocked(self) -> None:
+        """There is work, and a child has no credit for it: its edge is what paces this stage."""
+        if not self.ins or any(map(_has_elements, self.ins)):
+            now = self.circuit.loop.time()
+            for edge in self.outs:
+                edge.block(now)
 
     def complete_if_idle(self) -> bool:
         """End successfully once no input is left; a closed gate holds the end back."""
@@ -162,8 +173,20 @@ class Stage:
             return self.ended
         if self.gate is not None and self.gate.limit(1) < 1:
             return False
-        self.end(Outcome.COMPLETED)
+        self.end(self.natural_end())
         return True
+
+    def natural_end(self) -> Outcome:
+        """How it ends when its input has: STOPPED if a drain cut that short."""
+        return Outcome.STOPPED if self.draining else Outcome.COMPLETED
+
+    def drain(self) -> None:
+        """Take nothing more from the parents, work off what waits, then end STOPPED."""
+        self.draining = True
+        self.closing = True
+        for edge in self.ins:
+            edge.finish()
+        self.wake()
 
     def next_edge(self) -> Edge | None:
         """The next input that has elements, taking turns."""
@@ -334,6 +357,6 @@ class SourceStage(Stage):
 
     __slots__ = ()
 
-    def stop(self) -> None:
-        """DRAIN: take nothing more; children see a normal end."""
+    def drain(self) -> None:
+        """Take nothing more; children see a normal end."""
         self.end(Outcome.STOPPED)

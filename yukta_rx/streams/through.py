@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.streams.aio import WorkerStage, close_iterator
-from yukta_rx.streams.plan import NodePlan, Outcome
 
 if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit
+    from yukta_rx.streams.plan import NodePlan
     from yukta_rx.streams.stage import Stage
 
 
@@ -121,4 +121,4 @@ class StreamStage(WorkerStage):
                     return
         finally:
             await close_iterator(outputs)
-        self.end(Outcome.COMPLETED)
+        self.end(self.natural_end())

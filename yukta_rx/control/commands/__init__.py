@@ -1,0 +1,44 @@
+"""Every command, one file per family; `COMMANDS` is the sealed set. Feature: CTL-01."""
+
+from yukta_rx.control.commands.base import Command, CommandResult, NodeCommand, Outcome
+from yukta_rx.control.commands.pause_resume import (
+    PauseNode,
+    PauseWorkflow,
+    ResumeNode,
+    ResumeWorkflow,
+)
+from yukta_rx.control.commands.step import SetStepMode, StepNode, StepWorkflow
+from yukta_rx.control.commands.stop import StopNode, StopWorkflow
+
+COMMANDS: dict[str, type[Command]] = {
+    command.name(): command
+    for command in (
+        PauseWorkflow,
+        ResumeWorkflow,
+        StepWorkflow,
+        SetStepMode,
+        StopWorkflow,
+        PauseNode,
+        ResumeNode,
+        StepNode,
+        StopNode,
+    )
+}
+"""Every command by its name, which is its `type` in requests and its name in the audit."""
+
+__all__ = [
+    "COMMANDS",
+    "Command",
+    "CommandResult",
+    "NodeCommand",
+    "Outcome",
+    "PauseNode",
+    "PauseWorkflow",
+    "ResumeNode",
+    "ResumeWorkflow",
+    "SetStepMode",
+    "StepNode",
+    "StepWorkflow",
+    "StopNode",
+    "StopWorkflow",
+]

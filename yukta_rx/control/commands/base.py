@@ -1,0 +1,223 @@
+"""Command: an instruction to a live run, declared once.
+
+A command class says its fields, its role and its route; the HTTP routes, the one door
+`POST .../commands` and the audit are made from that. `apply` is synchronous: it runs on the event
+loop between two batches, so it is exact, and what it returned is in force.
+
+Feature: CTL-01.
+"""
+
+from __future__ import annotations
+
+import types
+from abc import ABC, abstractmethod
+from dataclasses import MISSING, dataclass, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+
+from yukta_rx.errors import Fault, ValidationError, json_pointer
+from yukta_rx.model.times import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+    from yukta_rx.engine.run import Run
+
+
+class Outcome(StrEnum):
+    """What became of a command."""
+
+    APPLIED = "APPLIED"
+    NO_OP = "NO_OP"
+    DRY_RUN = "DRY_RUN"
+    REJECTED = "REJECTED"
+
+
+class Role(StrEnum):
+    """Who may give a command. Feature: SEC-01."""
+
+    VIEWER = "VIEWER"
+    OPERATOR = "OPERATOR"
+    ADMIN = "ADMIN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command(ABC):
+    """An instruction to the run `execution_id`.
+
+    Class attributes:
+        role: the least role that may give it.
+        route: (method, path below `/api/executions/{executionId}`).
+        summary: one sentence for documents.
+    """
+
+    role: ClassVar[Role] = Role.OPERATOR
+    route: ClassVar[tuple[str, str]]
+    summary: ClassVar[str]
+
+    execution_id: str
+
+    @classmethod
+    def name(cls) -> str:
+        """Its name in requests and in the audit."""
+        return cls.__name__
+
+    @abstractmethod
+    def check(self, run: Run) -> None:
+        """Raise what `apply` would raise, and change nothing."""
+
+    @abstractmethod
+    def apply(self, run: Run) -> bool:
+        """Do it, on the loop; False if that was so already.
+
+        Raises:
+            YuktaError: it cannot be applied, and nothing was changed.
+        """
+
+    @classmethod
+    def own_fields(cls) -> dict[str, tuple[type, Any]]:
+        """Fields beside the ids: camelCase name to (type, default; `...` if required)."""
+        hints = get_type_hints(cls)
+        return {
+            _camel(item.name): (
+                _plain_type(hints[item.name]),
+                ... if item.default is MISSING else item.default,
+            )
+            for item in fields(cls)
+            if item.name not in ("execution_id", "node_id")
+        }
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Make one from a request; values may be text, as in a query.
+
+        Raises:
+            ValidationError: a field is unknown, missing or of the wrong type; lists every fault.
+        """
+        hints = get_type_hints(cls)
+        known = {_camel(item.name): item for item in fields(cls)}
+        faults = [
+            Fault(json_pointer([key]), "unknown_field", f"{cls.name()} has no field {key}")
+            for key in values
+            if key not in known
+        ]
+        made: dict[str, Any] = {}
+        for name, item in known.items():
+            if name not in values:
+                if item.default is MISSING:
+                    detail = f"{cls.name()} needs {name}"
+                    faults.append(Fault(json_pointer([name]), "missing", detail))
+                continue
+            try:
+                made[item.name] = _converted(values[name], _plain_type(hints[item.name]))
+            except ValueError as error:
+                faults.append(Fault(json_pointer([name]), "invalid_value", str(error)))
+        if not faults:
+            try:
+                return cls(**made)
+            except ValueError as error:
+                faults.append(Fault("", "invalid_value", str(error)))
+        raise ValidationError(faults)
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields beside the ids, as the audit shows them."""
+        return {name: _shown(getattr(self, _snake(name))) for name in self.own_fields()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCommand(Command):
+    """An instruction to one node of a run."""
+
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """What became of a command.
+
+    Attributes:
+        command_id: given by the client, or made here.
+        seq: its place among the commands of its run, from 1.
+        command: its name.
+        outcome: APPLIED, NO_OP or DRY_RUN; a rejected command raises instead.
+        actor: who gave it.
+        applied_at: when it was in force, aware.
+        state: the run afterwards: status, paused, stepMode.
+        reason: what the caller gave as reason.
+    """
+
+    command_id: str
+    seq: int
+    execution_id: str
+    node_id: str | None
+    command: str
+    outcome: Outcome
+    actor: str
+    applied_at: datetime
+    state: Mapping[str, Any]
+    reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """API.md's `CommandResult`."""
+        shown: dict[str, Any] = {
+            "commandId": self.command_id,
+            "seq": self.seq,
+            "executionId": self.execution_id,
+            "command": self.command,
+            "outcome": str(self.outcome),
+            "actor": self.actor,
+            "appliedAt": rfc3339(self.applied_at),
+            "state": dict(self.state),
+        }
+        if self.node_id is not None:
+            shown["nodeId"] = self.node_id
+        if self.reason is not None:
+            shown["reason"] = self.reason
+        return shown
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _plain_type(hint: Any) -> type:
+    if get_origin(hint) in (Union, types.UnionType):
+        [hint] = [item for item in get_args(hint) if item is not type(None)]
+    kind: type = hint
+    return kind
+
+
+def _converted(value: Any, wanted: type) -> Any:
+    if wanted is bool:
+        words = {"true": True, "false": False}
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in words:
+            return words[value.lower()]
+        raise ValueError(f"must be true or false, not {value!r}")
+    if wanted is int:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        try:
+            return int(value) if isinstance(value, str) else int(str(value))
+        except ValueError:
+            raise ValueError(f"must be a whole number, not {value!r}") from None
+    if issubclass(wanted, StrEnum):
+        try:
+            return wanted(str(value).upper())
+        except ValueError:
+            known = ", ".join(wanted)
+            raise ValueError(f"must be one of {known}, not {value!r}") from None
+    if not isinstance(value, str):
+        raise ValueError(f"must be text, not {value!r}")
+    return value
+
+
+def _shown(value: Any) -> Any:
+    return str(value) if isinstance(value, StrEnum) else value

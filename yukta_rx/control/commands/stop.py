@@ -1,0 +1,47 @@
+"""Stop, of a run and of a node, in three strengths. Feature: CTL-03."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from yukta_rx.control.commands.base import Command, NodeCommand
+from yukta_rx.streams.circuit import StopMode
+
+if TYPE_CHECKING:
+    from yukta_rx.engine.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopWorkflow(Command):
+    """DRAIN finishes what was emitted, CANCEL cancels calls, KILL waits for nothing."""
+
+    route: ClassVar = ("POST", "/stop")
+    summary: ClassVar = "Stop a run"
+
+    mode: StopMode = StopMode.DRAIN
+
+    def check(self, run: Run) -> None:
+        """A live run can always be stopped."""
+
+    def apply(self, run: Run) -> bool:
+        """Stop the run."""
+        return run.stop(self.mode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopNode(NodeCommand):
+    """One node ends, its children see a normal end, and the run goes on."""
+
+    route: ClassVar = ("POST", "/stop")
+    summary: ClassVar = "Stop a node"
+
+    mode: StopMode = StopMode.DRAIN
+
+    def check(self, run: Run) -> None:
+        """The node must exist."""
+        run.node(self.node_id)
+
+    def apply(self, run: Run) -> bool:
+        """Stop the node."""
+        return run.stop_node(self.node_id, self.mode)

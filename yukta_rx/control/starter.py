@@ -1,0 +1,252 @@
+"""Starter: from a request to a live run, and the owner of every live run.
+
+Features: ADM-02, ENG-06.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError as PydanticError
+
+from yukta_rx.control.idempotency import StartIdempotency
+from yukta_rx.definitions.parse import fault_of
+from yukta_rx.engine.run import Run
+from yukta_rx.errors import Fault, UnavailableError, ValidationError
+from yukta_rx.model.workflow import RunOptions
+from yukta_rx.streams.aio import Tasks
+from yukta_rx.streams.circuit import StopMode
+
+if TYPE_CHECKING:
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.definitions.prepare import Preparer
+    from yukta_rx.definitions.service import DefinitionService
+    from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.model.results import ResultEvent
+    from yukta_rx.streams.clock import LoopClock
+    from yukta_rx.streams.threads import BlockingPool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """What is asked for.
+
+    Attributes:
+        session_id: the session of the workflow.
+        workflow_id: the workflow.
+        payload: the start payload; members `yukta.*` are the engine's own.
+        labels: shown with the run.
+        step_mode: begin paused.
+        options: override the document's `options`.
+        idempotency_key: repeats with the same key get the first run.
+        actor: who asks.
+        via: REST, MCP, CLI, SUPERVISOR or ENGINE.
+    """
+
+    session_id: str
+    workflow_id: str
+    payload: Any = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    step_mode: bool = False
+    options: Mapping[str, Any] | None = None
+    idempotency_key: str | None = None
+    actor: str = "anonymous"
+    via: str = "REST"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """A run that was started, or found by its idempotency key."""
+
+    execution_id: str
+    session_id: str
+    status: str
+    definition_version: str
+    replayed: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The body of the answer to a start."""
+        run = f"/api/executions/{self.execution_id}"
+        return {
+            "executionId": self.execution_id,
+            "status": self.status,
+            "definitionVersion": self.definition_version,
+            "links": {
+                "self": run,
+                "progress": f"{run}/progress",
+                "results": f"/api/sessions/{self.session_id}/executions/{self.execution_id}/results",
+                "logs": f"{run}/logs",
+                "stop": f"{run}/stop",
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outlets:
+    """Where a new run says what happens: made by the one who keeps track of runs.
+
+    Attributes:
+        track: told of a run before it starts.
+        emit: gets its events.
+        publish: gives the function that gets its results.
+    """
+
+    track: Callable[[Run], None]
+    emit: Callable[[ExecutionEvent], None]
+    publish: Callable[[Run], Callable[[ResultEvent], None]]
+
+
+class Starter:
+    """Starts runs and owns them until they end."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        definitions: DefinitionService,
+        preparer: Preparer,
+        outlets: Outlets,
+        pool: BlockingPool,
+        clock: LoopClock,
+    ) -> None:
+        self._settings = settings
+        self._definitions = definitions
+        self._preparer = preparer
+        self._outlets = outlets
+        self._pool = pool
+        self._clock = clock
+        self._idempotency = StartIdempotency(settings, clock.now)
+        self._loop = asyncio.get_running_loop()
+        self._all_ended = asyncio.Event()
+        self._tasks = Tasks(self._loop, self._all_ended.set)
+        self._closing = False
+        self.live: dict[str, Run] = {}
+        """Runs that have not ended, by execution id."""
+
+    def in_use(self, session_id: str, workflow_id: str | None) -> bool:
+        """Whether the session, or one workflow of it, has live runs."""
+        return any(
+            run.session_id == session_id and workflow_id in (None, run.workflow_id)
+            for run in self.live.values()
+        )
+
+    async def start(self, request: StartRequest) -> Started:
+        """Start a run; the id is handed out once it has begun.
+
+        Raises:
+            NotFoundError: there is no such session or workflow.
+            ValidationError: the workflow, the options or a payload member is refused.
+            IdempotencyKeyReusedError: the key was used for another request.
+            UnavailableError: the server is shutting down.
+        """
+        if request.idempotency_key is None:
+            return await self._start(request)
+        body = {
+            "payload": request.payload,
+            "labels": dict(request.labels),
+            "stepMode": request.step_mode,
+            "options": None if request.options is None else dict(request.options),
+        }
+        scope = (request.session_id, request.workflow_id, request.idempotency_key)
+        started, replayed = await self._idempotency.run(scope, body, lambda: self._start(request))
+        if not replayed:
+            first: Started = started
+            return first
+        live = self.live.get(started.execution_id)
+        return Started(
+            execution_id=started.execution_id,
+            session_id=started.session_id,
+            status=str(live.status) if live else started.status,
+            definition_version=started.definition_version,
+            replayed=True,
+        )
+
+    async def _start(self, request: StartRequest) -> Started:
+        if self._closing:
+            raise UnavailableError("the server is shutting down", code="shutting_down")
+        _check_request(request)
+        session = await self._definitions.get_session(request.session_id)
+        record = await self._definitions.get(request.session_id, request.workflow_id)
+        prepared = await self._preparer.prepare(record.definition, self._definitions.base_dir)
+        about = {"actor": request.actor, "via": request.via, "labels": dict(request.labels)}
+        run: Run
+        run = Run(
+            prepared,
+            payload=request.payload,
+            settings=self._settings,
+            emit=self._outlets.emit,
+            publish=lambda result: publish(result),
+            session_id=request.session_id,
+            base_dir=self._definitions.base_dir,
+            timeout=session.record.config.execution_timeout,
+            step_mode=request.step_mode,
+            about=about,
+            pool=self._pool,
+        )
+        publish = self._outlets.publish(run)
+        self.live[run.execution_id] = run
+        self._outlets.track(run)
+        self._all_ended.clear()
+        self._tasks.spawn(self._execute(run), f"yukta run {run.execution_id}")
+        # One turn of the loop, in which the run begins.
+        await asyncio.sleep(0)
+        return Started(
+            execution_id=run.execution_id,
+            session_id=run.session_id,
+            status=str(run.status),
+            definition_version=prepared.version,
+        )
+
+    async def _execute(self, run: Run) -> None:
+        try:
+            await run.execute()
+        except Exception:
+            log.exception("run %s ended with a defect of the engine", run.execution_id)
+        finally:
+            del self.live[run.execution_id]
+
+    async def shutdown(self, timeout: float) -> None:
+        """Start nothing more; give the live runs `timeout` seconds to finish, then cancel them."""
+        self._closing = True
+        if not self.live:
+            return
+        for run in tuple(self.live.values()):
+            run.stop(StopMode.DRAIN)
+        try:
+            async with asyncio.timeout(timeout):
+                await self._all_ended.wait()
+        except TimeoutError:
+            log.warning("cancelling %d runs that did not drain in time", len(self.live))
+            for run in tuple(self.live.values()):
+                run.stop(StopMode.CANCEL)
+            await self._all_ended.wait()
+
+
+def _check_request(request: StartRequest) -> None:
+    faults: list[Fault] = []
+    if request.options:
+        try:
+            options = RunOptions.model_validate(dict(request.options))
+        except PydanticError as error:
+            found = (fault_of(dict(request.options), item) for item in error.errors())
+            faults += [Fault(f"/options{item.pointer}", item.code, item.detail) for item in found]
+        else:
+            if options != RunOptions():
+                detail = "this version runs FAIL_FAST and does not check losslessness"
+                faults.append(Fault("/options", "not_supported", detail))
+    if isinstance(request.payload, Mapping):
+        priority = request.payload.get("yukta.priority", 0)
+        if isinstance(priority, bool) or not isinstance(priority, int | float):
+            detail = "must be a number, higher first"
+            faults.append(Fault("/payload/yukta.priority", "invalid_value", detail))
+        if "yukta.version" in request.payload:
+            detail = "this version keeps only the current form of a workflow"
+            faults.append(Fault("/payload/yukta.version", "not_supported", detail))
+    if faults:
+        raise ValidationError(faults)

@@ -1,0 +1,1 @@
+"""What outlives a run: store Protocols and their backends. Feature: DUR-05."""

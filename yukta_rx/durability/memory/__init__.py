@@ -1,0 +1,1 @@
+"""Stores in memory: quick, bounded, and gone with the process. Feature: DUR-05."""

@@ -1,0 +1,1 @@
+"""Store Protocols with numbered guarantees; no code that stores. Feature: DUR-05."""

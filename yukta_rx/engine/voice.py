@@ -1,0 +1,81 @@
+"""Voice: what a run says, as events and as results, in order. Features: OBS-01, OBS-03."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.results import ResultEvent, ResultType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from yukta_rx.engine.node import NodeRuntime
+    from yukta_rx.engine.run import Run
+    from yukta_rx.model.message import Message
+    from yukta_rx.streams.plan import Tap
+
+
+def ignore(_item: object) -> None:
+    """Where nobody listens."""
+
+
+class Voice:
+    """Stamps what a run says with its ids and the time, and hands it to the two listeners."""
+
+    __slots__ = ("_cursor", "_emit", "_publish", "_run", "_wall")
+
+    def __init__(
+        self,
+        run: Run,
+        wall: Callable[[], datetime],
+        emit: Callable[[ExecutionEvent], None],
+        publish: Callable[[ResultEvent], None],
+    ) -> None:
+        self._run = run
+        self._wall = wall
+        self._emit = emit
+        self._publish = publish
+        self._cursor = 0
+
+    def event(self, kind: str, data: dict[str, Any], node_id: str | None = None) -> None:
+        """Say that something happened."""
+        run = self._run
+        self._emit(
+            ExecutionEvent(
+                type=kind,
+                time=self._wall(),
+                session_id=run.session_id,
+                workflow_id=run.workflow_id,
+                execution_id=run.execution_id,
+                node_id=node_id,
+                data=data,
+            )
+        )
+
+    def line(self, node_id: str, line: dict[str, Any]) -> None:
+        """Say a line of a plugin's log."""
+        self.event("node.log", line, node_id)
+
+    def result(self, kind: ResultType, **fields: Any) -> None:
+        """Say an item of the results channel."""
+        self._cursor += 1
+        self._publish(ResultEvent(cursor=self._cursor, type=kind, time=self._wall(), **fields))
+
+    def tap_of(self, node: NodeRuntime) -> Tap | None:
+        """What makes results of the messages that reach a terminal; None if nobody wants them."""
+        if self._publish is ignore or not node.publishes:
+            return None
+
+        def tap(_port: str | None, messages: Sequence[Message]) -> None:
+            for msg in messages:
+                self.result(
+                    ResultType.RESULT,
+                    node_id=node.id,
+                    message_id=msg.id,
+                    headers=msg.headers,
+                    payload=msg.payload,
+                )
+
+        return tap
