@@ -210,10 +210,9 @@ class Sabotage:
         class Broken(Stage):
             __slots__ = ()
 
-            def run(self) -> float | None:
-                if self.room() < 1 or self.next_edge() is None:
-                    return None
-                raise error
+            def run(self) -> None:
+                if self.room() > 0 and self.next_edge() is not None:
+                    raise error
 
         return Broken(plan, circuit)
 

@@ -388,7 +388,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 
-@settings(max_examples=150, **OPTIONS)
+@settings(max_examples=80, **OPTIONS)
 @given(graphs(failures=False))
 def test_every_surviving_leaf_gets_exactly_what_it_should(graph: Graph) -> None:
     outs = expected(graph)
@@ -405,7 +405,7 @@ def test_every_surviving_leaf_gets_exactly_what_it_should(graph: Graph) -> None:
             assert Counter(got) <= whole
 
 
-@settings(max_examples=100, **OPTIONS)
+@settings(max_examples=60, **OPTIONS)
 @given(graphs(failures=True))
 def test_with_failures_every_graph_still_comes_to_its_end(graph: Graph) -> None:
     outs = expected(graph)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.control.commands.base import Command, CommandResult, NodeCommand, Outcome
 from yukta_rx.errors import ConflictError, YuktaError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.engine.run import Run
+    from yukta_rx.model.status import TaskStatus
 
 AUDITED: Final = 1000
 """Audit rows kept per run; older ones are dropped, and `seq` shows that."""
@@ -37,6 +38,15 @@ class _Line:
     seq: int = 0
     audit: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=AUDITED))
     answers: OrderedDict[str, CommandResult] = field(default_factory=OrderedDict)
+
+
+class Target(Protocol):
+    """What the sequencer needs to know of a run that has ended; a `Run` says the same."""
+
+    execution_id: str
+    session_id: str
+    workflow_id: str
+    status: TaskStatus
 
 
 class Sequencer:
@@ -103,14 +113,20 @@ class Sequencer:
                 line.answers.popitem(last=False)
         return result
 
+    def refuse_ended(
+        self, target: Target, command: Command, *, actor: str, via: str
+    ) -> ConflictError:
+        """Audit a command for a run that has ended; the error that its sender gets."""
+        error = _ended(target)
+        line = self._lines.setdefault(command.execution_id, _Line())
+        line.seq += 1
+        command_id = uuid.uuid4().hex
+        self._record(line, target, command, Outcome.REJECTED, actor, via, error.detail, command_id)
+        return error
+
     def _outcome(self, run: Run, command: Command, dry_run: bool) -> Outcome:
         if run.status.terminal:
-            raise ConflictError(
-                f"run {run.execution_id} has ended {run.status}",
-                code="execution_not_running",
-                executionId=run.execution_id,
-                status=str(run.status),
-            )
+            raise _ended(run)
         if dry_run:
             command.check(run)
             return Outcome.DRY_RUN
@@ -119,7 +135,7 @@ class Sequencer:
     def _record(
         self,
         line: _Line,
-        run: Run,
+        run: Target,
         command: Command,
         outcome: Outcome,
         actor: str,
@@ -155,7 +171,7 @@ class Sequencer:
                 type="control.applied" if shown is Outcome.APPLIED else "control.rejected",
                 time=now,
                 session_id=run.session_id,
-                workflow_id=run.definition.workflow_id,
+                workflow_id=run.workflow_id,
                 execution_id=run.execution_id,
                 node_id=node_id,
                 data=row,
@@ -170,3 +186,12 @@ class Sequencer:
     def forget(self, execution_id: str) -> None:
         """Drop what is kept of a run."""
         self._lines.pop(execution_id, None)
+
+
+def _ended(run: Target) -> ConflictError:
+    return ConflictError(
+        f"run {run.execution_id} has ended {run.status}",
+        code="execution_not_running",
+        executionId=run.execution_id,
+        status=str(run.status),
+    )

@@ -73,6 +73,7 @@ class Started:
     def as_dict(self) -> dict[str, Any]:
         """The body of the answer to a start."""
         run = f"/api/executions/{self.execution_id}"
+        results = f"/api/sessions/{self.session_id}/executions/{self.execution_id}/results"
         return {
             "executionId": self.execution_id,
             "status": self.status,
@@ -80,7 +81,7 @@ class Started:
             "links": {
                 "self": run,
                 "progress": f"{run}/progress",
-                "results": f"/api/sessions/{self.session_id}/executions/{self.execution_id}/results",
+                "results": results,
                 "logs": f"{run}/logs",
                 "stop": f"{run}/stop",
             },
@@ -211,15 +212,15 @@ class Starter:
         finally:
             del self.live[run.execution_id]
 
-    async def shutdown(self, timeout: float) -> None:
-        """Start nothing more; give the live runs `timeout` seconds to finish, then cancel them."""
+    async def shutdown(self, grace: float) -> None:
+        """Start nothing more; give the live runs `grace` seconds to finish, then cancel them."""
         self._closing = True
         if not self.live:
             return
         for run in tuple(self.live.values()):
             run.stop(StopMode.DRAIN)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(grace):
                 await self._all_ended.wait()
         except TimeoutError:
             log.warning("cancelling %d runs that did not drain in time", len(self.live))

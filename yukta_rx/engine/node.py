@@ -65,6 +65,7 @@ class NodeRuntime:
         "outcome",
         "parents",
         "paused",
+        "paused_at",
         "prepared",
         "stage",
         "started_at",
@@ -86,6 +87,7 @@ class NodeRuntime:
         self.valve = Valve()
         self.parents: tuple[NodeRuntime, ...] = ()
         self.paused = False
+        self.paused_at: str | None = None
         self.stopped_alone = False
         """Stopped by a command of its own: its children see a normal end, not a cut."""
         self.status = TaskStatus.PENDING
@@ -190,6 +192,7 @@ class NodeRuntime:
         if self.paused or self.status.terminal:
             return False
         self.paused = True
+        self.paused_at = rfc3339(self.wall())
         self.valve.pause()
         self.clock.pause()
         return True
@@ -199,6 +202,7 @@ class NodeRuntime:
         if not self.paused:
             return False
         self.paused = False
+        self.paused_at = None
         self.clock.resume()
         self.valve.resume()
         return True

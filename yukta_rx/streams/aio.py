@@ -12,7 +12,7 @@ Feature: ENG-01, ENG-02.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from yukta_rx.streams.pump import BATCH_SLOW
 from yukta_rx.streams.stage import SourceStage, Stage
 
 if TYPE_CHECKING:
+    import contextvars
+
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
 
@@ -73,52 +75,113 @@ class Tasks:
 # -- async nodes
 
 
+class Grant:
+    """What a worker awaits between two batches: like a future, but used again and again.
+
+    `give` resumes the worker at once, in its own context and as its own task, instead of in a
+    later turn of the loop: the pump's turn is a plain callback, so no other task is current then.
+    It follows asyncio's protocol for objects that a task may wait for (`_asyncio_future_blocking`
+    and a done callback), so cancelling the task works as with any future.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False
+        self._loop = loop
+        self._callback: Callable[[Any], object] | None = None
+        self._context: contextvars.Context | None = None
+        self._cancelled = False
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the worker waits for it."""
+        return self._callback is not None
+
+    def give(self) -> None:
+        """Let the worker go on until it waits for something, be it this or another future."""
+        callback, self._callback = self._callback, None
+        if callback is not None and self._context is not None:
+            self._context.run(callback, self)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    # -- what a task asks of what it waits for
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the worker."""
+        return self._loop
+
+    def add_done_callback(
+        self, callback: Callable[[Any], object], *, context: contextvars.Context
+    ) -> None:
+        """Remember how to resume the worker."""
+        self._callback = callback
+        self._context = context
+
+    def result(self) -> None:
+        """Raise CancelledError if the wait was cancelled."""
+        if self._cancelled:
+            self._cancelled = False
+            raise asyncio.CancelledError
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Resume the worker with CancelledError, in the next turn of the loop."""
+        callback, self._callback = self._callback, None
+        if callback is None:
+            return False
+        self._cancelled = True
+        self._loop.call_soon(callback, self, context=self._context)
+        return True
+
+
 class WorkerStage(Stage):
     """A stage whose elements go through a task of its own."""
 
     can_hang = True
 
-    __slots__ = ("busy", "cost", "task", "waiter")
+    __slots__ = ("busy", "grant", "task")
 
     def __init__(self, plan: NodePlan, circuit: Circuit) -> None:
         super().__init__(plan, circuit)
         self.task: asyncio.Task[None] | None = None
-        self.waiter: asyncio.Future[None] | None = None
+        self.grant = Grant(circuit.loop)
         self.busy = False
-        self.cost = 0.0
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """Let the worker go on; while it is in a call, only look whether it must stop."""
         if self.ended:
             if self.pruning:
                 self.prune()
-            return None
+            return
         if self.busy:
             if self.closing:
                 self.settle()
             if self.pruning:
                 self.prune()
-            return None
+            return
         if self.task is None:
+            if self.pruning:
+                self.prune()
+                if self.ended:
+                    return
+            # From now on: what happens before the worker's first step must not be missed.
+            self.busy = True
             self.task = self.circuit.tasks.spawn(self._main(), f"yukta node {self.plan.name}")
-            return 0.0
-        if self.waiter is not None and not self.waiter.done():
-            self.waiter.set_result(None)
-        return self.cost
+        elif self.grant.awaited:
+            self.grant.give()
+        return
 
     def working(self) -> bool:
         """A call is out, or a source is being asked."""
         return self.busy
 
-    def park(self) -> asyncio.Future[None]:
-        """What the worker awaits until the pump grants it another batch."""
-        self.busy = False
-        self.waiter = self.circuit.loop.create_future()
-        return self.waiter
-
     async def granted(self) -> bool:
         """Park, and go on when the pump says so; False once the stage has ended."""
-        await self.park()
+        self.busy = False
+        await self.grant
         self.busy = True
         return not self.ended
 
@@ -141,7 +204,6 @@ class WorkerStage(Stage):
             self.fail(error, self.culprit)
         finally:
             self.busy = False
-            self.waiter = None
 
     def release(self) -> None:
         """Cancel the worker, unless it is the one that ended the stage."""
@@ -205,18 +267,14 @@ class AsyncStage(WorkerStage):
         self.chunk: list[Any] = []
         self.flushed = -1
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """Grant a batch; or, while a call is suspended, pass on what it left behind."""
-        if self.busy:
-            if self.flushed < 0 and not self.ended:
-                self.steer = True
-                self.flushed = len(self.chunk)
-                chunk, self.chunk[:] = self.chunk[:], []
-                self.emit(chunk)
-        elif self.task is not None and self.ins and not (self.more() and self.room() > 0):
-            # Nothing to grant: waking the worker for that costs as much as a small batch.
-            return None
-        return super().run()
+        if self.busy and self.flushed < 0 and not self.ended:
+            self.steer = True
+            self.flushed = len(self.chunk)
+            chunk, self.chunk[:] = self.chunk[:], []
+            self.emit(chunk)
+        super().run()
 
     async def work(self) -> None:
         """Batch after batch, each as large as input, credit, gate and quantum allow."""
@@ -229,7 +287,8 @@ class AsyncStage(WorkerStage):
                 continue
             if self.ended:
                 return
-            await self.park()
+            self.busy = False
+            await self.grant
             self.busy = True
 
     async def _batch(self, edge: Edge, n: int) -> bool:
@@ -276,11 +335,11 @@ class AsyncStage(WorkerStage):
                     edge.untake(batch, done)
                 edge.release(done)
                 self.emit(chunk)
-        self.cost = 0.0 if suspended else perf_counter() - start
+        seconds = perf_counter() - start
         if suspended:
             self.quantum = max(1, self.quantum // 2)
-        elif self.cost > BATCH_SLOW or done >= self.quantum:
-            self.adapt(done, self.cost)
+        elif seconds > BATCH_SLOW or done >= self.quantum:
+            self.adapt(done, seconds)
         return suspended
 
 

@@ -63,17 +63,17 @@ class ObserverStage(Stage):
         n = super().room()
         return min(n, self.demand)
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """Deliver one batch."""
         if self.fault is not None:
             self.end(Outcome.FAILED, self.fault)
-            return None
+            return
         n = self.room()
         if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
-            return None
+            return
         edge = self.next_edge()
         if edge is None:
-            return None
+            return
         batch = edge.take(n)
         self.touched = True
         if self.demand < UNBOUNDED:
@@ -93,7 +93,7 @@ class ObserverStage(Stage):
             self.discarded += len(batch) - done
             self.circuit.report(self, error)
             self.end(Outcome.CANCELLED)
-            return None
+            return
         self.received += done
         if self.ended or self.fault is not None:
             self.discarded += len(batch) - done
@@ -102,7 +102,7 @@ class ObserverStage(Stage):
             self.count = done
             if self.more():
                 self.wake()
-        return None
+        return
 
     def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Give the terminal signal, unless the subscriber cancelled; then let go of it."""

@@ -10,8 +10,7 @@ serial by construction, and a pause can never fall inside a synchronous batch.
 
 One pump serves one event loop, whatever the number of circuits: with a pump per run, N busy
 runs would hold up I/O for N turns. A turn lasts at most `TURN` seconds, then asyncio polls; a
-circuit gets `SLICE` seconds of it while others wait. A stage whose work happens in a task of
-its own reports what its last batch took, and the turn counts that in advance.
+circuit gets `SLICE` seconds of it while others wait.
 
 Feature: ENG-01.
 """
@@ -85,15 +84,11 @@ class Pump:
                         stage = ready.popleft()
                         stage.queued = False
                         try:
-                            ahead = stage.run()
+                            stage.run()
                         except (KeyboardInterrupt, SystemExit):
                             raise
                         except BaseException as error:
                             stage.crash(error)
-                        else:
-                            if ahead:
-                                deadline -= ahead
-                                end -= ahead
                         before, now = now, perf_counter()
                         took = now - before
                         if stage.count:

@@ -86,7 +86,7 @@ class RxStage(SourceStage):
         self.over: tuple[BaseException | None] | None = None
         self.subscription: abc.DisposableBase | None = None
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """Subscribe at the first run; then emit what there is credit for."""
         if self.subscription is None and self.over is None and not self.touched:
             self.touch()
@@ -100,7 +100,7 @@ class RxStage(SourceStage):
                 self.release()
         n = self.room()
         if self.ended:
-            return None
+            return
         buffer = self.buffer
         chunk = [buffer.popleft() for _ in range(min(n, len(buffer)))]
         if chunk:
@@ -112,7 +112,7 @@ class RxStage(SourceStage):
         elif not buffer and self.over is not None:
             [error] = self.over
             self.end(Outcome.COMPLETED if error is None else Outcome.FAILED, error)
-        return None
+        return
 
     def working(self) -> bool:
         """Children ask, and the Observable has given nothing."""

@@ -136,8 +136,8 @@ class Stage:
             if not circuit.queued:
                 circuit.pump.enqueue(circuit)
 
-    def run(self) -> float | None:
-        """Work off one batch; the seconds that its work will take outside this call, if any."""
+    def run(self) -> None:
+        """Work off one batch."""
         raise NotImplementedError
 
     # -- what a batch may do

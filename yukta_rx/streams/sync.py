@@ -50,21 +50,21 @@ class MapStage(Stage):
         self.fn = fn
         self.exact = exact or fn is None
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """One batch through the function."""
         n = self.room()
         if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
-            return None
+            return
         edge = self.next_edge()
         if edge is None:
-            return None
+            return
         batch = edge.take(n)
         if not self.touched:
             self.touch()
         self.count = len(batch)
         chunk: list[Any] = []
         if not self._apply(edge, batch, chunk):
-            return None
+            return
         self.received += len(batch)
         if self.gate is not None:
             self.gate.passed(len(batch))
@@ -72,7 +72,7 @@ class MapStage(Stage):
         self.emit(chunk)
         if self.more():
             self.wake()
-        return None
+        return
 
     def _apply(self, edge: Edge, batch: list[Any], chunk: list[Any]) -> bool:
         """Fill `chunk` with what the function makes of `batch`; False once it failed."""
@@ -139,15 +139,15 @@ class ManyStage(Stage):
         finally:
             self.gate = gate
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """Draw outputs up to the room there is, taking inputs as earlier ones run dry."""
         room = self.room()
         if self.ended:
-            return None
+            return
         if self.drawing is None and not self.ins and self.complete_if_idle():
-            return None
+            return
         if room < 1:
-            return None
+            return
         chunk: list[Any] = []
         taken = 0
         inputs = room
@@ -176,13 +176,13 @@ class ManyStage(Stage):
             self._account(taken)
             self.emit(chunk)
             self.fail(error, self.culprit)
-            return None
+            return
         self._account(taken)
         self.count = max(taken, len(chunk))
         self.emit(chunk)
         if self.drawing is not None or self.more():
             self.wake()
-        return None
+        return
 
     def _account(self, taken: int) -> None:
         self.received += taken
@@ -229,11 +229,11 @@ class IterableStage(SourceStage):
         self.exact = exact
         self.iterator: Iterator[Any] | None = None
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """One batch from the iterator."""
         n = self.room()
         if n < 1:
-            return None
+            return
         chunk: list[Any] = []
         try:
             if self.iterator is None:
@@ -245,14 +245,14 @@ class IterableStage(SourceStage):
         except BaseException as error:
             self._pass(chunk)
             self.fail(error)
-            return None
+            return
         self.count = len(chunk)
         self._pass(chunk)
         if len(chunk) < n:
             self.end(Outcome.COMPLETED)
         else:
             self.wake()
-        return None
+        return
 
     def _pass(self, chunk: list[Any]) -> None:
         if chunk:

@@ -210,32 +210,32 @@ class ThreadStage(_ThreadMixin):
         """A batch is out in a thread."""
         return self.busy
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """Flush what waits for credit, then send the next batch."""
         if self.busy:
             if self.closing:
                 self.settle()
             if self.pruning:
                 self.prune()
-            return None
+            return
         if self.taken is not None and not self._flush():
-            return None
+            return
         if self.failure is not None:
             self.fail(*self.failure)
-            return None
+            return
         n = min(self.room(), THREAD_BATCH)
         if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
-            return None
+            return
         edge = self.next_edge()
         if edge is None:
-            return None
+            return
         batch = edge.take(n)
         if not self.touched:
             self.touch()
         self.steer = False
         self.busy = True
         self._send(lambda: self._in_thread(batch), lambda result: self._back(edge, batch, *result))
-        return None
+        return
 
     def _in_thread(self, batch: list[Any]) -> tuple[list[Any], int, float, BaseException | None]:
         outs: list[Any] = []
@@ -340,20 +340,20 @@ class ThreadIterableStage(_ThreadMixin, SourceStage):
         """The iterator is being asked, in a thread."""
         return self.busy
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """Send for the next elements, unless a trip is under way."""
         if self.busy:
             if self.pruning:
                 self.prune()
-            return None
+            return
         n = min(self.room(), THREAD_BATCH)
         if n < 1:
-            return None
+            return
         if not self.touched:
             self.touch()
         self.busy = True
         self._send(lambda: self._in_thread(n), lambda result: self._back(n, *result))
-        return None
+        return
 
     def _in_thread(self, n: int) -> tuple[list[Any], BaseException | None]:
         chunk: list[Any] = []

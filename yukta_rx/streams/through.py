@@ -106,11 +106,10 @@ class StreamStage(WorkerStage):
         """Whether the gate lets an element through now."""
         return self.gate is None or self.gate.limit(1) > 0
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         """Wake whichever waits: the worker for credit, the inlet for elements."""
-        ahead = super().run()
+        super().run()
         self.inlet.wake()
-        return ahead
 
     async def work(self) -> None:
         """Draw the outputs, each under credit."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
+import math
 import selectors
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
@@ -30,6 +32,10 @@ PATIENCE: Final = 5.0
 """Real seconds that a loop with nothing to do waits for a thread before it calls it a deadlock."""
 
 
+RESOLUTION: Final = 1e-9
+"""Seconds by which asyncio lets a timer be early."""
+
+
 class DeadlockError(RuntimeError):
     """Nothing is left that could ever wake the virtual loop."""
 
@@ -48,7 +54,12 @@ class _VirtualSelector(selectors.DefaultSelector):
             if not events:
                 raise DeadlockError("the loop waits for something that nothing will bring about")
             return events
-        self.loop.advance_to(self.loop.time() + timeout)
+        due = self.loop.time() + timeout
+        if due + RESOLUTION == due:
+            # After months asyncio's own resolution is lost in the rounding, and what is due would
+            # never be less than now.
+            due = math.nextafter(due, math.inf)
+        self.loop.advance_to(due)
         return []
 
 
@@ -114,6 +125,4 @@ def virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def _signature(test: Callable[..., Awaitable[Any]]) -> Any:
-    import inspect
-
     return inspect.signature(test)

@@ -134,16 +134,15 @@ class _TestStage(SourceStage):
         self.publisher = publisher
         self.granted = 0
 
-    def run(self) -> float | None:
+    def run(self) -> None:
         self.room()
         if self.ended:
-            return None
+            return
         if not self.touched:
             self.touch()
         granted = min((edge.credit + edge.passed for edge in self.outs), default=0)
         self.publisher._pull(granted - self.granted, self.circuit.loop.time())
         self.granted = max(granted, self.granted)
-        return None
 
     def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
         self.publisher._end(outcome, self.circuit.loop.time())

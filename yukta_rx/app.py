@@ -1,0 +1,377 @@
+"""Engine: the whole system without a server, as one async context; joins all rooms.
+
+The only module that names concrete classes of several rooms. Nothing here is global: two engines
+live side by side in one process. An engine installs no signal handlers and no logging.
+
+Feature: OV-15.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import deque
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from yukta_rx.config.settings import Settings
+from yukta_rx.control.commands import (
+    Command,
+    CommandResult,
+    PauseNode,
+    PauseWorkflow,
+    ResumeNode,
+    ResumeWorkflow,
+    StepNode,
+    StepWorkflow,
+    StopNode,
+    StopWorkflow,
+)
+from yukta_rx.control.gateway import ControlGateway
+from yukta_rx.control.sequencer import Sequencer
+from yukta_rx.control.starter import Outlets, Starter, StartRequest
+from yukta_rx.definitions.prepare import Preparer
+from yukta_rx.definitions.service import DefinitionService
+from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
+from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
+from yukta_rx.errors import NotFoundError
+from yukta_rx.metrics import Meters
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.model.workflow import WorkflowDefinition
+from yukta_rx.observe.feed import EventFeed
+from yukta_rx.observe.logs import LogStore
+from yukta_rx.observe.progress import ProgressHistory
+from yukta_rx.observe.results import ResultStore
+from yukta_rx.observe.tracker import Tracker
+from yukta_rx.plugins.registry import PluginRegistry
+from yukta_rx.streams.circuit import StopMode
+from yukta_rx.streams.clock import LoopClock
+from yukta_rx.streams.flow import Flow, from_async_iterable
+from yukta_rx.streams.threads import BlockingPool
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from datetime import datetime
+
+    from yukta_rx.engine.run import Run
+    from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.model.results import ResultEvent
+
+TAP: Final = 10_000
+"""Events that wait for a slow listener inside the process; beyond it the oldest are dropped."""
+
+
+class Engine:
+    """Everything but the server.
+
+    Use it as `async with Engine(settings, plugins=[...]) as engine`. Belongs to the loop that
+    entered it.
+
+    Args:
+        settings: the settings in force; the defaults if None.
+        plugins: node types beside the built-in and installed ones.
+        registry: the node types, where they were loaded before.
+
+    Raises:
+        ConfigError: two plugins have one type.
+    """
+
+    settings: Settings
+    registry: PluginRegistry
+    definitions: DefinitionService
+    tracker: Tracker
+    feed: EventFeed
+    results: ResultStore
+    logs: LogStore
+    progress: ProgressHistory
+    gateway: ControlGateway
+    meters: Meters
+    started_at: datetime
+    instance_id: str
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        plugins: Iterable[Any] = (),
+        *,
+        registry: PluginRegistry | None = None,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.registry = registry or PluginRegistry.load(self.settings, extra=plugins)
+        self.instance_id = self.settings.ha.instance_id or uuid.uuid4().hex[:12]
+        self.ready = False
+        self._taps: set[_Tap] = set()
+        self._dropped = 0
+        self._stack = AsyncExitStack()
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Build the rooms and start what runs in the background."""
+        settings = self.settings
+        clock = LoopClock(asyncio.get_running_loop())
+        self.started_at = clock.wall()
+        self.meters = Meters()
+        pool = BlockingPool(settings.execution.blocking_threads)
+        self._stack.callback(pool.close)
+        self.feed = EventFeed(clock, settings=settings, meters=self.meters)
+        self.results = ResultStore(settings, clock)
+        self.logs = LogStore(settings, clock)
+        self.progress = ProgressHistory(settings, clock)
+        self.tracker = Tracker(
+            settings,
+            clock,
+            feed=self.feed,
+            results=self.results,
+            logs=self.logs,
+            progress=self.progress,
+            meters=self.meters,
+        )
+        preparer = Preparer(self.registry, settings, offload=pool.call)
+        self.definitions = DefinitionService(
+            MemoryWorkflowDefinitionStore(),
+            MemorySessionConfigStore(),
+            self.registry,
+            settings,
+            preparer,
+            base_dir=settings.data.dir,
+            offload=pool.call,
+            in_use=lambda session_id, workflow_id: starter.in_use(session_id, workflow_id),
+            now=clock.wall,
+        )
+        starter = Starter(
+            settings=settings,
+            definitions=self.definitions,
+            preparer=preparer,
+            outlets=Outlets(self.tracker.track, self._emit, self._publisher),
+            pool=pool,
+            clock=clock,
+        )
+        self._starter = starter
+        self.gateway = ControlGateway(starter, Sequencer(self._emit, clock.wall), self.tracker)
+        self.meters.watch("yukta.executions.running", lambda: len(starter.live))
+        await self.tracker.start()
+        self._stack.push_async_callback(self.tracker.stop)
+        self.ready = True
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Stop what runs, then the background, in this order."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Let live runs finish within `yukta.execution.shutdown-timeout`, then stop. Once."""
+        if not self.ready:
+            return
+        self.ready = False
+        await self._starter.shutdown(self.settings.execution.shutdown_timeout.total_seconds())
+        await self.tracker.drained()
+        self.feed.close("shutdown")
+        for tap in tuple(self._taps):
+            tap.close()
+        await self._stack.aclose()
+
+    # -- what runs say
+
+    def _emit(self, event: ExecutionEvent) -> None:
+        self.tracker.emit(event)
+        for tap in self._taps:
+            tap.put(event)
+
+    def _publisher(self, run: Run) -> Callable[[ResultEvent], None]:
+        return self.results.channel(run.execution_id, run.session_id).publish
+
+    @property
+    def events(self) -> Flow[ExecutionEvent]:
+        """Every event from the moment of subscription on, as an Observable.
+
+        A listener that falls behind by more than 10,000 events loses the oldest; the server's
+        feed, which resumes by id, loses none that it still keeps.
+        """
+        return from_async_iterable(lambda: self._listen(None), name="events")
+
+    async def _listen(self, execution_id: str | None) -> AsyncIterator[ExecutionEvent]:
+        tap = _Tap(execution_id)
+        self._taps.add(tap)
+        try:
+            async for event in tap:
+                yield event
+        finally:
+            self._taps.discard(tap)
+
+    # -- starting
+
+    async def start(
+        self,
+        session_id: str,
+        workflow: WorkflowDefinition | Mapping[str, Any] | str,
+        payload: Any = None,
+        *,
+        step_mode: bool = False,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Execution:
+        """Start a run.
+
+        Args:
+            session_id: made if it does not exist.
+            workflow: a definition, which is saved in the session first, or the id of one.
+            payload: the start payload.
+            step_mode: begin paused.
+            labels: shown with the run.
+            idempotency_key: repeats with the same key get the first run.
+
+        Raises:
+            DefinitionError: the definition is refused.
+            NotFoundError: there is no workflow of that id.
+        """
+        workflow_id = (
+            workflow if isinstance(workflow, str) else await self._save(session_id, workflow)
+        )
+        started = await self.gateway.start(
+            StartRequest(
+                session_id=session_id,
+                workflow_id=workflow_id,
+                payload=payload,
+                step_mode=step_mode,
+                labels=labels or {},
+                idempotency_key=idempotency_key,
+                actor="embedded",
+                via="ENGINE",
+            )
+        )
+        return Execution(self, started.execution_id)
+
+    async def _save(self, session_id: str, workflow: WorkflowDefinition | Mapping[str, Any]) -> str:
+        try:
+            await self.definitions.get_session(session_id)
+        except NotFoundError:
+            await self.definitions.apply_session({"sessionId": session_id})
+        document = (
+            workflow.as_document() if isinstance(workflow, WorkflowDefinition) else dict(workflow)
+        )
+        saved = await self.definitions.save(
+            session_id, str(document.get("workflowId", "")), document
+        )
+        return saved.record.workflow_id
+
+
+class Execution:
+    """A handle on one run, for programs that embed the engine."""
+
+    def __init__(self, engine: Engine, execution_id: str) -> None:
+        self._engine = engine
+        self.execution_id = execution_id
+
+    async def events(self) -> AsyncIterator[ExecutionEvent]:
+        """Its events from now on, until it has ended."""
+        if self._engine.gateway.summary(self.execution_id)["status"] in _TERMINAL:
+            return
+        async for event in self._engine._listen(self.execution_id):
+            yield event
+            if event.type == "execution.finished":
+                return
+
+    async def wait(self, timeout: float | None = None) -> TaskStatus:  # noqa: ASYNC109
+        """Its status once it has ended.
+
+        Raises:
+            TimeoutError: it has not within `timeout` seconds.
+        """
+        seconds = float("inf") if timeout is None else timeout
+        ended = await self._engine.gateway.wait(self.execution_id, seconds)
+        if ended is None:
+            raise TimeoutError(f"run {self.execution_id} has not ended within {seconds:g} s")
+        return TaskStatus(ended["status"])
+
+    async def results(self) -> AsyncIterator[ResultEvent]:
+        """What reaches its terminals, from the first item that is kept, until its end."""
+        channel = self._engine.results.channel(self.execution_id)
+        async for item in channel.follow(None):
+            yield item
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """The run as API.md's `ExecutionDetail`, with nodes and edges."""
+        return self._engine.gateway.detail(self.execution_id, ("nodes", "edges"))
+
+    def node(self, node_id: str) -> NodeHandle:
+        """A handle on one of its nodes."""
+        return NodeHandle(self, node_id)
+
+    async def pause(self) -> CommandResult:
+        """Pause the run."""
+        return await self.send(PauseWorkflow(execution_id=self.execution_id))
+
+    async def resume(self) -> CommandResult:
+        """Resume the run."""
+        return await self.send(ResumeWorkflow(execution_id=self.execution_id))
+
+    async def step(self, n: int = 1) -> CommandResult:
+        """Let `n` messages through each node."""
+        return await self.send(StepWorkflow(execution_id=self.execution_id, n=n))
+
+    async def stop(self, mode: StopMode = StopMode.DRAIN) -> CommandResult:
+        """Stop the run."""
+        return await self.send(StopWorkflow(execution_id=self.execution_id, mode=mode))
+
+    async def send(self, command: Command) -> CommandResult:
+        """Send any command."""
+        return await self._engine.gateway.command(command, actor="embedded", via="ENGINE")
+
+
+class NodeHandle:
+    """A handle on one node of a run."""
+
+    def __init__(self, run: Execution, node_id: str) -> None:
+        self._run = run
+        self._ids = {"execution_id": run.execution_id, "node_id": node_id}
+
+    async def pause(self) -> CommandResult:
+        """Pause the node."""
+        return await self._run.send(PauseNode(**self._ids))
+
+    async def resume(self) -> CommandResult:
+        """Resume the node."""
+        return await self._run.send(ResumeNode(**self._ids))
+
+    async def step(self, n: int = 1) -> CommandResult:
+        """Let `n` messages through the node."""
+        return await self._run.send(StepNode(**self._ids, n=n))
+
+    async def stop(self, mode: StopMode = StopMode.DRAIN) -> CommandResult:
+        """Stop the node."""
+        return await self._run.send(StopNode(**self._ids, mode=mode))
+
+
+class _Tap:
+    """Events for one listener in this process, as an async iterator."""
+
+    def __init__(self, execution_id: str | None) -> None:
+        self._execution_id = execution_id
+        self._waiting: deque[ExecutionEvent] = deque(maxlen=TAP)
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def put(self, event: ExecutionEvent) -> None:
+        if self._execution_id in (None, event.execution_id):
+            self._waiting.append(event)
+            self._changed.set()
+
+    def close(self) -> None:
+        self._closed = True
+        self._changed.set()
+
+    def __aiter__(self) -> _Tap:
+        return self
+
+    async def __anext__(self) -> ExecutionEvent:
+        while not self._waiting:
+            if self._closed:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        return self._waiting.popleft()
+
+
+_TERMINAL = {str(status) for status in TaskStatus if status.terminal}

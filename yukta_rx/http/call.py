@@ -1,0 +1,127 @@
+"""Call: one request as a handler sees it, checked, and the ways to answer it.
+
+Feature: OBS-01.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from aiohttp import web
+
+from yukta_rx.control.commands.base import Role
+from yukta_rx.http.headers import entity_tags
+from yukta_rx.model.codec import dumps_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic import BaseModel
+
+    from yukta_rx.http.route import Route
+    from yukta_rx.http.state import ServedEngine, Shared
+
+JSON: Final = "application/json"
+M = TypeVar("M", bound="BaseModel")
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asks.
+
+    Attributes:
+        name: as the audit shows it.
+        role: what they may do.
+    """
+
+    name: str
+    role: Role
+
+
+ANYONE: Final = Actor("anonymous", Role.ADMIN)
+"""Everybody, while no key is set: the Host and Origin check keeps strangers out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that passed the checks of its route.
+
+    Attributes:
+        request: aiohttp's request; its body has been read.
+        shared: the app's state.
+        route: the line of the table.
+        request_id: as in `X-Request-Id`.
+        actor: who asks.
+        ids: the ids of the path, by placeholder.
+        query: every declared query parameter, by name.
+        body: the JSON value of the body; `{}` if there was none.
+        model: the body as the route's request model.
+    """
+
+    request: web.Request
+    shared: Shared
+    route: Route
+    request_id: str
+    actor: Actor
+    ids: Mapping[str, str]
+    query: Mapping[str, Any]
+    body: Any = None
+    model: BaseModel | None = None
+
+    @property
+    def engine(self) -> ServedEngine:
+        """The engine that is served."""
+        return self.shared.engine
+
+    @property
+    def via(self) -> str:
+        """How the request came, as the audit shows it."""
+        agent = self.header("User-Agent") or ""
+        return "CLI" if agent.startswith("yukta-cli") else "REST"
+
+    def header(self, name: str) -> str | None:
+        """A request header; several lines of it are one list."""
+        values = self.request.headers.getall(name, None)
+        return None if values is None else ", ".join(values)
+
+    def typed(self, kind: type[M]) -> M:
+        """The body as the route's request model, which is `kind`."""
+        if not isinstance(self.model, kind):
+            raise TypeError(f"{self.route.name} does not declare {kind.__name__}")
+        return self.model
+
+    def json(
+        self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> web.Response:
+        """Answer with JSON."""
+        return web.Response(
+            status=status, body=dumps_plain(value), content_type=JSON, headers=headers
+        )
+
+    def tagged(self, value: Any, tag: str | None = None) -> web.Response:
+        """Answer with JSON and an entity tag, or 304 if the client has just that.
+
+        Args:
+            value: the answer.
+            tag: a strong tag; None makes a weak one from the content.
+        """
+        body = dumps_plain(value)
+        if tag is None:
+            shown, bare = _weak(body)
+        else:
+            shown, bare = f'"{tag}"', tag
+        given = entity_tags("If-None-Match", self.header("If-None-Match"))
+        if given is not None and (given.every or bare in given.all):
+            return web.Response(status=304, headers={"ETag": shown})
+        return web.Response(body=body, content_type=JSON, headers={"ETag": shown})
+
+    def nothing(self, headers: Mapping[str, str] | None = None) -> web.Response:
+        """Answer 204."""
+        return web.Response(status=204, headers=headers)
+
+
+def _weak(body: bytes) -> tuple[str, str]:
+    digest = blake2b(body, digest_size=16).hexdigest()
+    return f'W/"{digest}"', digest

@@ -1,0 +1,110 @@
+"""From a line of the table to a handler of aiohttp: the checks that come before any code of it.
+
+The order is fixed: role, ids of the path, Accept, query, body. So nothing is said about a body to
+someone who may not send it, and no handler ever sees an id of the wrong shape.
+
+Features: DEF-02, SEC-01.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from yukta_rx.errors import BadRequestError, NotAcceptableError, RoleError
+from yukta_rx.http.body import checked, parse_body, read_body
+from yukta_rx.http.call import ANYONE, Actor, Call
+from yukta_rx.http.headers import accepts_events, accepts_json
+from yukta_rx.http.route import Body, Media, Query, Role, Route
+from yukta_rx.http.state import SHARED
+from yukta_rx.model.ids import check_id
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from yukta_rx.http.state import Shared
+
+REQUEST_ID: Final = web.RequestKey("yukta.request_id", str)
+_RANKS: Final = {Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
+
+AioHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def handler_of(route: Route) -> AioHandler:
+    """Return what the router calls for a route."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        shared = request.app[SHARED]
+        call = await _checked_call(route, request, shared)
+        if route.guarded:
+            return await shared.guarded(_run(route, call), route.name)
+        return await route.handler(call)
+
+    return answer
+
+
+async def expect(request: web.Request) -> None:
+    """Answer `Expect: 100-continue`; any other expectation is passed over."""
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # What was written does not count as the begin of the answer.
+        request.writer.output_size = 0
+
+
+async def _run(route: Route, call: Call) -> web.StreamResponse:
+    return await route.handler(call)
+
+
+async def _checked_call(route: Route, request: web.Request, shared: Shared) -> Call:
+    actor = ANYONE
+    _check_role(route, actor)
+    ids = {name: check_id(name, text) for name, text in request.match_info.items()}
+    _check_accept(route, request)
+    query = _read_query(route, request)
+    body: Any = None
+    model: BaseModel | None = None
+    if route.body is not Body.NONE:
+        data = await read_body(request, int(shared.engine.settings.limits.max_body))
+        body = parse_body(data, required=route.body is Body.REQUIRED)
+        if route.request is not None:
+            model = checked(route.request, body)
+    return Call(request, shared, route, request[REQUEST_ID], actor, ids, query, body, model)
+
+
+def _check_role(route: Route, actor: Actor) -> None:
+    if route.role is not None and _RANKS[actor.role] < _RANKS[route.role]:
+        detail = f"this needs the role {route.role}; {actor.name} has {actor.role}"
+        raise RoleError(detail, requiredRole=str(route.role))
+
+
+def _check_accept(route: Route, request: web.Request) -> None:
+    header = ", ".join(request.headers.getall("Accept", ()))
+    match route.media:
+        case Media.JSON if not accepts_json(header):
+            raise NotAcceptableError(f"this answers {Media.JSON}, which Accept does not allow")
+        case Media.EVENTS if not accepts_events(header):
+            raise NotAcceptableError(f"this answers {Media.EVENTS}, which Accept does not allow")
+        case _:
+            return
+
+
+def _read_query(route: Route, request: web.Request) -> Mapping[str, Any]:
+    given = request.query
+    declared: dict[str, Query] = {query.name: query for query in route.query}
+    for name in given:
+        if name not in declared:
+            raise BadRequestError(
+                f"there is no query parameter {ascii(name[:60])} here{_hint(name, declared)}",
+                code="invalid_parameter",
+                parameter=ascii(name[:60]).strip("'"),
+            )
+    return {name: query.read(given.getall(name, [])) for name, query in declared.items()}
+
+
+def _hint(name: str, declared: Mapping[str, Query]) -> str:
+    if close := get_close_matches(name, declared, n=1):
+        return f"; did you mean {close[0]}?"
+    return f"; there is {', '.join(declared)}" if declared else ""

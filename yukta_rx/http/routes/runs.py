@@ -1,0 +1,142 @@
+"""Starting and reading runs. Features: ADM-02, OBS-01."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from yukta_rx.control.gateway import ExecutionQuery
+from yukta_rx.control.starter import StartRequest
+from yukta_rx.errors import ValidationError
+from yukta_rx.http.body import checked
+from yukta_rx.http.headers import idempotency_key
+from yukta_rx.http.shapes import StartBody
+from yukta_rx.model.results import ResultType
+from yukta_rx.model.status import TaskStatus
+
+if TYPE_CHECKING:
+    from yukta_rx.control.starter import Started
+    from yukta_rx.http.call import Call
+
+
+async def start(call: Call) -> web.StreamResponse:
+    """Start the run that the body describes."""
+    body = call.typed(StartBody)
+    options = None if body.options is None else body.options.model_dump(
+        by_alias=True, exclude_unset=True
+    )
+    request = StartRequest(
+        session_id=body.session_id,
+        workflow_id=body.workflow_id,
+        payload=body.payload,
+        labels=body.labels,
+        step_mode=body.step_mode,
+        options=options,
+        idempotency_key=idempotency_key(call.header("Idempotency-Key")),
+        actor=call.actor.name,
+        via=call.via,
+    )
+    return _started(call, await call.engine.gateway.start(request))
+
+
+async def start_workflow(call: Call) -> web.StreamResponse:
+    """Start a run of a workflow; the body is its payload."""
+    return _started(call, await call.engine.gateway.start(_of_path(call)))
+
+
+async def run_workflow(call: Call) -> web.StreamResponse:
+    """Start a run and wait for its end; a client that leaves while waiting stops nothing."""
+    gateway = call.engine.gateway
+    begun = await call.shared.guarded(gateway.start(_of_path(call)), "start")
+    detail = await gateway.wait(begun.execution_id, call.query["timeout"])
+    if detail is None:
+        return _started(call, begun, status=202)
+    items, truncated = _results(call, begun.execution_id)
+    return call.json({"execution": detail, "results": items, "truncated": truncated})
+
+
+async def listing(call: Call) -> web.StreamResponse:
+    """List runs, or count them."""
+    query = call.query
+    wanted = ExecutionQuery(
+        statuses=frozenset(TaskStatus(word) for word in query["status"]),
+        session_ids=frozenset(query["sessionId"]),
+        workflow_ids=frozenset(query["workflowId"]),
+        started_after=query["startedAfter"],
+        started_before=query["startedBefore"],
+        parent_execution_id=query["parentExecutionId"],
+        actor=query["actor"],
+        prefix=query["q"],
+    )
+    if query["count"]:
+        return call.json(call.engine.gateway.count(wanted))
+    page = call.engine.gateway.executions(wanted, query["limit"], query["afterCursor"])
+    return call.json(page.as_dict())
+
+
+async def detail(call: Call) -> web.StreamResponse:
+    """Show a run."""
+    include = {part.lower() for part in call.query["include"]}
+    return call.tagged(call.engine.gateway.detail(call.ids["executionId"], include))
+
+
+async def wait(call: Call) -> web.StreamResponse:
+    """Answer when a run has ended, or with nothing when the time is over."""
+    shown = await call.engine.gateway.wait(call.ids["executionId"], call.query["timeout"])
+    return call.nothing() if shown is None else call.json(shown)
+
+
+async def nodes(call: Call) -> web.StreamResponse:
+    """Show every node of a run."""
+    items = call.engine.gateway.nodes(call.ids["executionId"])
+    return call.json({"items": items, "nextCursor": None})
+
+
+async def node(call: Call) -> web.StreamResponse:
+    """Show one node of a run."""
+    return call.json(call.engine.gateway.node(call.ids["executionId"], call.ids["nodeId"]))
+
+
+async def edges(call: Call) -> web.StreamResponse:
+    """Show every edge of a run."""
+    items = call.engine.gateway.edges(call.ids["executionId"])
+    return call.json({"items": items, "nextCursor": None})
+
+
+async def children(call: Call) -> web.StreamResponse:
+    """List the runs that a run started."""
+    parent = call.ids["executionId"]
+    call.engine.gateway.summary(parent)
+    wanted = ExecutionQuery(parent_execution_id=parent)
+    page = call.engine.gateway.executions(wanted, call.query["limit"], call.query["afterCursor"])
+    return call.json(page.as_dict())
+
+
+def _of_path(call: Call) -> StartRequest:
+    if not isinstance(call.body, dict):
+        # The same words as for a payload inside a body.
+        names = {"sessionId": call.ids["sessionId"], "workflowId": call.ids["workflowId"]}
+        checked(StartBody, {**names, "payload": call.body})
+        raise ValidationError([])
+    return StartRequest(
+        session_id=call.ids["sessionId"],
+        workflow_id=call.ids["workflowId"],
+        payload=call.body,
+        idempotency_key=idempotency_key(call.header("Idempotency-Key")),
+        actor=call.actor.name,
+        via=call.via,
+    )
+
+
+def _started(call: Call, started: Started, status: int = 201) -> web.Response:
+    headers = {"Location": f"/api/executions/{started.execution_id}"}
+    if started.replayed:
+        headers["Idempotency-Replayed"] = "true"
+        status = 200 if status == 201 else status
+    return call.json(started.as_dict(), status, headers)
+
+
+def _results(call: Call, execution_id: str) -> tuple[list[dict[str, Any]], bool]:
+    """What reached the terminals, as far as it is kept, and whether something is missing."""
+    raise NotImplementedError

@@ -1,0 +1,151 @@
+"""What the routes of one app share: the engine, running work, open streams.
+
+Features: OBS-01, SEC-01.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from aiohttp import web
+
+from yukta_rx.http.host_origin import HostOrigin
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from datetime import datetime
+
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.control.gateway import Gateway
+    from yukta_rx.definitions.service import DefinitionService
+    from yukta_rx.http.pulse import Pulse
+    from yukta_rx.http.sse import OpenStreams
+    from yukta_rx.metrics import Meters
+    from yukta_rx.observe.feed import EventFeed
+    from yukta_rx.observe.logs import LogStore
+    from yukta_rx.observe.progress import ProgressStore
+    from yukta_rx.observe.results import ResultStore
+    from yukta_rx.observe.tracker import Tracker
+    from yukta_rx.plugins.registry import PluginRegistry
+
+T = TypeVar("T")
+LOG: Final = logging.getLogger("yukta.http")
+
+
+class ServedEngine(Protocol):
+    """What the web layer uses of an engine; `app.Engine` has it."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+
+    @property
+    def registry(self) -> PluginRegistry:
+        """The node types."""
+
+    @property
+    def definitions(self) -> DefinitionService:
+        """Sessions and workflows."""
+
+    @property
+    def gateway(self) -> Gateway:
+        """Starts, commands and reads."""
+
+    @property
+    def tracker(self) -> Tracker:
+        """State of runs."""
+
+    @property
+    def feed(self) -> EventFeed:
+        """The events of all runs."""
+
+    @property
+    def results(self) -> ResultStore:
+        """What reached the terminals."""
+
+    @property
+    def logs(self) -> LogStore:
+        """Lines that plugins wrote."""
+
+    @property
+    def progress(self) -> ProgressStore:
+        """Snapshots of runs."""
+
+    @property
+    def meters(self) -> Meters:
+        """Counters and timers."""
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When it was ready, aware; None before."""
+
+    @property
+    def instance_id(self) -> str:
+        """Names this process."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """One app's state.
+
+    Attributes:
+        engine: what is served.
+        streams: the open event streams.
+        pulse: watches whether the event loop turns.
+        doors: the Host and Origin check.
+        openapi: the OpenAPI document as JSON.
+        closing: whether the app is shutting down.
+    """
+
+    engine: ServedEngine
+    streams: OpenStreams
+    pulse: Pulse
+    doors: HostOrigin
+    openapi: bytes = b""
+    closing: bool = False
+    _tasks: Tasks | None = field(default=None, repr=False)
+    _idle: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+    async def guarded(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Run `work` to its end even when the caller is cancelled, as by a client that leaves."""
+        loop = asyncio.get_running_loop()
+        if self._tasks is None:
+            self._tasks = Tasks(loop, self._idle.set)
+        self._idle.clear()
+        outcome: asyncio.Future[T] = loop.create_future()
+
+        async def run() -> None:
+            try:
+                result = await work
+            except asyncio.CancelledError:
+                outcome.cancel()
+            except Exception as error:
+                if outcome.done():
+                    LOG.warning("%s failed after its client had left: %s", name, error)
+                else:
+                    outcome.set_exception(error)
+            else:
+                if not outcome.done():
+                    outcome.set_result(result)
+
+        self._tasks.spawn(run(), f"yukta http {name}")
+        return await outcome
+
+    async def finish(self, seconds: float) -> None:
+        """Wait for guarded work that is still running, then cancel what is left."""
+        if self._tasks is None or not len(self._tasks):
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            LOG.warning("cancelled at shutdown: %s", ", ".join(self._tasks.names()))
+            self._tasks.cancel()
+            await self._idle.wait()
+
+
+SHARED: Final = web.AppKey("yukta.shared", Shared)
