@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INVALID = 3
+EXIT_NOT_FOUND = 4
+EXIT_REFUSED = 5
+EXIT_CONFLICT = 6
+EXIT_LIMIT = 7
+EXIT_UNREACHABLE = 8
 EXIT_TIMEOUT = 124
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
@@ -86,6 +91,17 @@ class Console:
         while left:  # an unbuffered stdout may take a part only
             left = left[sys.stdout.buffer.write(left) :]
 
+    def line(self, text: str, style: str | None = None) -> None:
+        """Write one line of output for a person; control characters are shown, not sent.
+
+        Raises:
+            BrokenPipeError: nobody reads it any more.
+        """
+        shown = _shown(text)
+        if style and self.colored(sys.stdout):
+            shown = click.style(shown, fg=style)
+        self.result(shown.encode(errors="replace"))
+
     def flush(self) -> None:
         """Hand on what was written.
 
@@ -105,7 +121,7 @@ class Console:
 
     def say(self, text: str, style: str | None = None) -> None:
         """Write one line for a person; control characters are shown, not sent."""
-        shown = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+        shown = _shown(text)
         if style and self.colored(sys.stderr):
             shown = click.style(shown, fg=style)
         if self.above is not None:
@@ -149,6 +165,10 @@ class Console:
             for line in refusal.lines:
                 self.say(f"yukta: {line}", "red")
         return refusal.exit_code
+
+
+def _shown(text: str) -> str:
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
 def as_refusal(error: BaseException) -> CliError | None:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from yukta_rx.config.declare import Group, setting
+from yukta_rx.config.units import ByteSize
 
 
 class OnLimit(StrEnum):
@@ -125,10 +126,26 @@ class TrackerGroup(Group):
     cleanup_ttl: timedelta = setting(
         timedelta(minutes=10), "How long the state of a finished run is kept.", feature="OBS-01"
     )
+    max_executions: int = setting(
+        10_000,
+        "Beyond this many runs the one that ended first is forgotten; live ones stay.",
+        feature="OBS-01",
+        ge=1,
+    )
 
 
 class StreamingGroup(Group):
-    """History of progress for clients that come late."""
+    """The event feed, and history of progress for clients that come late."""
+
+    replay_events: int = setting(
+        10_000, "Events of the feed that a client can catch up with.", feature="OBS-01", ge=1
+    )
+    replay_max_bytes: ByteSize = setting(
+        ByteSize(64 * 1024 * 1024), "What these may take, roughly.", feature="OBS-01", ge=1
+    )
+    max_streams: int = setting(
+        1000, "Event streams that may be open; one more is refused (429).", feature="OBS-01", ge=1
+    )
 
     status_history_max_per_run: int = setting(
         200, "Progress snapshots kept per run.", feature="OBS-01", ge=1
@@ -138,6 +155,12 @@ class StreamingGroup(Group):
     )
     status_history_ttl_minutes: int = setting(
         5, "Minutes that progress snapshots are kept.", feature="OBS-01", ge=1
+    )
+    status_history_max_bytes: ByteSize = setting(
+        ByteSize(64 * 1024 * 1024),
+        "What the progress snapshots of all runs may take.",
+        feature="OBS-01",
+        ge=1,
     )
 
 
@@ -156,6 +179,13 @@ class LogStoreGroup(Group):
         LogBackend.MEMORY, "Where the log lines of plugins are kept.", feature="OBS-02"
     )
     retention: LogRetentionGroup = LogRetentionGroup()
+    max_lines: int = setting(10_000, "Log lines kept per run.", feature="OBS-02", ge=1)
+    max_bytes: ByteSize = setting(
+        ByteSize(128 * 1024 * 1024),
+        "What the log lines of all runs may take, roughly.",
+        feature="OBS-02",
+        ge=1,
+    )
 
 
 class LogsGroup(Group):
@@ -174,6 +204,12 @@ class ResultsGroup(Group):
         timedelta(hours=1), "Time after the last use before results go.", feature="OBS-03"
     )
     max_executions: int = setting(200, "Runs whose results are kept.", feature="OBS-03", ge=1)
+    max_bytes: ByteSize = setting(
+        ByteSize(256 * 1024 * 1024),
+        "What the results of all runs may take, roughly.",
+        feature="OBS-03",
+        ge=1,
+    )
 
 
 class MetricsGroup(Group):

@@ -104,8 +104,8 @@ class GraphCheck:
         spec, policy, port = self.specs.get(node.index), node.policy, edge.port
         if port is None or spec is None or policy is None:
             return
-        ports = ports_of(policy, spec)
-        if port in ports or spec.kind is PluginKind.TERMINAL:
+        ports = ports_of(node, policy, spec)
+        if ports is None or port in ports or spec.kind is PluginKind.TERMINAL:
             return
         if port == "error":
             why = f"the port `error` needs engine.onError ROUTE on node `{node.node_id}`"

@@ -117,9 +117,16 @@ def check_backoff(node: DraftNode, spec: PluginSpec) -> Iterator[NodeFault]:
         yield NodeFault(engine_place("retry", "maxBackoffMs"), "invalid_option", detail)
 
 
-def ports_of(policy: NodePolicy, spec: PluginSpec) -> frozenset[str]:
-    """Return the named ports that edges may leave the node by."""
-    ports = set(spec.ports)
+def ports_of(node: DraftNode, policy: NodePolicy, spec: PluginSpec) -> frozenset[str] | None:
+    """Return the named ports that edges may leave the node by, None if they are not known."""
+    try:
+        config = None if spec.ports_of is None else bind_config(spec, node.config).constant
+    except BadInputError:
+        return None
+    named = spec.named_ports(config)
+    if named is None:
+        return None
+    ports = set(named)
     if policy.on_error is OnError.ROUTE:
         ports.add("error")
     if policy.edge_buffer is not None and policy.edge_buffer.overflow.drops:

@@ -66,6 +66,7 @@ class PluginCall:
         "instance",
         "node",
         "node_id",
+        "ports",
         "pure",
         "retime",
         "scope",
@@ -82,6 +83,7 @@ class PluginCall:
         retime: Callable[[float | None], None],
     ) -> None:
         self.spec = node.spec
+        self.ports = node.spec.named_ports(node.config.constant)
         self.bound = node.config
         self.config = node.config.constant
         self.context = context
@@ -139,6 +141,7 @@ class PluginCall:
         """Get the plugin ready: make a stream plugin, call what it declares as `open`."""
         if self.config is None and not self.bound.reads_message:
             self.config = self.bound.resolve(self.scope)
+            self.ports = self.spec.named_ports(self.config)
         if self.spec.shape is Shape.STREAM:
             self.instance = self.fn()
             await self._prepare(self.instance.open, pool)
@@ -197,8 +200,8 @@ class PluginCall:
         if out is None:
             return None
         if kind is Routed:
-            if out.port not in self.spec.ports:
-                known = ", ".join(self.spec.ports) or "none"
+            if self.ports is not None and out.port not in self.ports:
+                known = ", ".join(self.ports) or "none"
                 raise PluginContractError(
                     f"node {self.node_id}: {self.spec.type} sent to port `{out.port}`, "
                     f"but declares {known}"

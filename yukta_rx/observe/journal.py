@@ -172,12 +172,19 @@ class Journal(ABC, Generic[T]):
         if ring.first > first:
             self.lost_some()
 
-    def halve(self) -> None:
-        """Let go the older half of the bytes, read or not, but never the newest item."""
+    def halve(self) -> bool:
+        """Let go the older half of the bytes, read or not, but never the newest item.
+
+        Returns:
+            False if nothing could go.
+        """
+        first = self._ring.first
         target = self._ring.weight // 2
         while self._ring.weight > target and len(self._ring) > 1:
             self._pop()
-        self.lost_some()
+        if self._ring.first > first:
+            self.lost_some()
+        return self._ring.first > first
 
     def expire(self, before: float) -> None:
         """Let go what happened before a time of the clock."""
@@ -188,9 +195,10 @@ class Journal(ABC, Generic[T]):
             self.lost_some()
 
     def clear(self) -> None:
-        """Let go everything."""
+        """Let go everything; readers come to their end."""
         while self._ring:
             self._pop()
+        self.end()
 
     def lost_some(self) -> None:
         """The oldest items have just gone; here for who wants to know."""

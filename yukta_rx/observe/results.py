@@ -5,11 +5,13 @@ Feature: OBS-03.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.model.codec import dumps_plain
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.observe.frames import Frame
 from yukta_rx.observe.journal import Journal, JournalReader, Kept, Page
@@ -17,9 +19,12 @@ from yukta_rx.observe.ring import OVERHEAD, weigh
 from yukta_rx.observe.stores import JournalStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from yukta_rx.config.settings import Settings
-    from yukta_rx.observe.journal import Budget
     from yukta_rx.streams.clock import Clock
+
+log = logging.getLogger(__name__)
 
 
 class ResultChannel(Journal[ResultEvent]):
@@ -30,34 +35,32 @@ class ResultChannel(Journal[ResultEvent]):
         session_id: its session.
     """
 
-    __slots__ = ("_clock", "_ends", "_store", "execution_id", "session_id")
+    __slots__ = ("_ends", "_store", "execution_id", "session_id")
 
-    def __init__(
-        self, execution_id: str, session_id: str, clock: Clock, budget: Budget, store: ResultStore
-    ) -> None:
-        super().__init__(budget, store.keep)
+    def __init__(self, execution_id: str, session_id: str, store: ResultStore, keep: int) -> None:
+        super().__init__(store.budget, keep)
         self.execution_id = execution_id
         self.session_id = session_id
-        self._clock = clock
         self._store = store
         self._ends: list[Kept[ResultEvent]] = []
 
     def publish(self, event: ResultEvent) -> None:
-        """Add what a run published; what comes after EXECUTION_END is not accepted.
+        """Add what a run published; after EXECUTION_END nothing is accepted any more.
 
-        An end gets `truncated` from this buffer, whatever it says itself.
-
-        Raises:
-            ValueError: the run ended, or the event's cursor is not the next one.
+        The cursor is the place in this channel, and an end gets `truncated` from this buffer,
+        whatever the event says itself. Never raises: the run must not suffer.
         """
-        if self.ended or event.cursor != self.last + 1:
-            raise ValueError(f"result {event.cursor} of {self.execution_id} after {self.last}")
+        if self.ended:
+            self._store.refuse(self.execution_id)
+            return
+        if event.cursor != self.last + 1:
+            event = msgspec.structs.replace(event, cursor=self.last + 1)
+        now = self._store.clock.now()
         if event.type is ResultType.RESULT:
-            weight = OVERHEAD + weigh(event.payload) + weigh(event.headers)
-            self.add(event, self._clock.now(), weight)
+            self.add(event, now, OVERHEAD + weigh(event.payload) + weigh(event.headers))
             return
         event = msgspec.structs.replace(event, truncated=self.trimmed)
-        self._ends.append(self.add(event, self._clock.now(), OVERHEAD, counted=False))
+        self._ends.append(self.add(event, now, OVERHEAD, counted=False))
         if event.type is ResultType.EXECUTION_END:
             self.end()
             self._store.retire(self.execution_id)
@@ -67,7 +70,7 @@ class ResultChannel(Journal[ResultEvent]):
         return self.page(after, None, limit)
 
     def follow(self, after: int | None = None) -> JournalReader[ResultEvent]:
-        """Read on from a cursor, ended by EXECUTION_END; gives `ResultEvent` and `Gap`.
+        """Read on from a cursor until EXECUTION_END; gives `ResultEvent` and `Gap`.
 
         Its frames are named RESULT, NODE_END, EXECUTION_END and `stream.gap`.
         """
@@ -78,8 +81,12 @@ class ResultChannel(Journal[ResultEvent]):
         return kept.item
 
     def render(self, kept: Kept[ResultEvent]) -> Frame:
-        """The event as JSON; what JSON cannot show of a payload is said in its place."""
-        return Frame.of(str(kept.item.type), shown(kept.item), id=str(kept.cursor))
+        """The event as JSON."""
+        event = kept.item
+        try:
+            return Frame.of(str(event.type), event.as_dict(), id=str(kept.cursor))
+        except UnserialisablePayloadError:
+            return Frame.of(str(event.type), json_form(event), id=str(kept.cursor))
 
     def lost_some(self) -> None:
         """The ends that are kept have to say so."""
@@ -89,12 +96,49 @@ class ResultChannel(Journal[ResultEvent]):
                 end.frame = None
 
 
-def shown(event: ResultEvent) -> dict[str, object]:
-    """Return the JSON form of a result; a payload that has none becomes a sentence about it."""
+class ResultStore(JournalStore[ResultChannel]):
+    """The results of all runs.
+
+    Args:
+        settings: the settings in force.
+        clock: tells the time.
+        on_drop: called with the number of results that came after the end of their run.
+    """
+
+    def __init__(
+        self, settings: Settings, clock: Clock, on_drop: Callable[[int], None] = lambda _n: None
+    ) -> None:
+        group = settings.results
+        super().__init__(
+            clock,
+            ttl=group.retention.total_seconds(),
+            capacity=group.max_executions,
+            max_bytes=group.max_bytes,
+            renew=True,
+        )
+        self._retained = group.retained_events
+        self._on_drop = on_drop
+
+    def channel(self, execution_id: str, session_id: str) -> ResultChannel:
+        """Return the channel of a run, made if it is new."""
+        known = self.get(execution_id)
+        if known is not None:
+            return known
+        made = ResultChannel(execution_id, session_id, self, self._retained)
+        return self.keep(execution_id, made)
+
+    def refuse(self, execution_id: str) -> None:
+        """Count a result that came after the end of its run."""
+        self._on_drop(1)
+        log.warning("run %s: a result came after EXECUTION_END and was dropped", execution_id)
+
+
+def json_form(event: ResultEvent) -> dict[str, Any]:
+    """Return a result as `as_dict` does; what JSON cannot show is replaced by what is wrong."""
     form = event.as_dict()
-    try:
-        Frame.of("", form)
-    except UnserialisablePayloadError as error:
-        form["payload"] = {"$yukta": "unserialisable", "v": str(error)}
-        form["headers"] = {}
+    for member in ("payload", "headers"):
+        try:
+            dumps_plain(form.get(member))
+        except UnserialisablePayloadError as error:
+            form[member] = {"$yukta": "unserialisable", "v": str(error)}
     return form

@@ -107,9 +107,20 @@ def check_environment(
 ) -> list[ConfigFault]:
     """Return the faults of a valid configuration that depend on the place of the run.
 
-    A configuration with expressions is known only at run time, and checked there.
+    A configuration with expressions is known only at run time, and checked there; the setting
+    that a plugin needs is looked at in any case.
     """
+    if spec.setting and not _holds(settings, spec.setting):
+        detail = f"{spec.type} is not allowed here; {spec.setting} = true allows it"
+        return [ConfigFault((), "not_allowed", detail)]
     if spec.check is None:
         return []
     constant = bind_config(spec, config).constant
     return [] if constant is None else list(spec.check(constant, settings, base_dir))
+
+
+def _holds(settings: Any, name: str) -> bool:
+    value = settings
+    for part in name.removeprefix("yukta.").split("."):
+        value = getattr(value, part.replace("-", "_"), None)
+    return value is True

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError as PydanticError
 
 from yukta_rx.errors import BadInputError
-from yukta_rx.plugins.config import ConfigFault, Loc, PluginConfig, fixed_places, validate_config
+from yukta_rx.plugins.config import (
+    INVALID_EXPRESSION,
+    ConfigFault,
+    Loc,
+    PluginConfig,
+    fixed_places,
+    validate_config,
+)
 from yukta_rx.security.variables import compile_template, has_expression
 
 if TYPE_CHECKING:
@@ -83,7 +90,8 @@ def model_faults(
             yield ConfigFault(loc, "missing_option", "is required")
         elif resolved or not _from_expression(kind, value):
             detail = _WORDING.get(kind) or item["msg"].removeprefix("Value error, ")
-            yield ConfigFault(loc, "invalid_option", detail[:1].lower() + detail[1:])
+            code = INVALID_EXPRESSION if kind == INVALID_EXPRESSION else "invalid_option"
+            yield ConfigFault(loc, code, detail[:1].lower() + detail[1:])
 
 
 def _expression_faults(spec: PluginSpec, raw: Mapping[str, Any]) -> Iterator[ConfigFault]:
@@ -91,21 +99,21 @@ def _expression_faults(spec: PluginSpec, raw: Mapping[str, Any]) -> Iterator[Con
     for loc, text in _strings(raw):
         if not has_expression(text):
             continue
-        if any(_under(loc, place) for place in places):
-            detail = "takes no expression: it has to be the same for every message"
-            yield ConfigFault(loc, "fixed_option", detail)
+        refusals = [detail for place, detail in places.items() if _under(loc, place)]
+        if refusals:
+            yield ConfigFault(loc, "fixed_option", refusals[0])
             continue
         try:
             template = compile_template(text)
         except BadInputError as error:
-            yield ConfigFault(loc, "invalid_expression", error.detail)
+            yield ConfigFault(loc, INVALID_EXPRESSION, error.detail)
             continue
         if not spec.per_message and template.namespaces & MESSAGE_NAMESPACES:
             detail = (
                 f"`{text}` reads a message, but a {spec.noun} has none at hand; its options can"
                 " read env, sys and context"
             )
-            yield ConfigFault(loc, "invalid_expression", detail)
+            yield ConfigFault(loc, INVALID_EXPRESSION, detail)
 
 
 def _strings(value: Any) -> Iterator[tuple[Loc, str]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
@@ -21,10 +22,19 @@ if TYPE_CHECKING:
 
 Loc = tuple[str | int, ...]
 
+INVALID_EXPRESSION: Final = "invalid_expression"
+"""Code of a fault, and of a validator's error: an expression or condition is malformed."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Fixed:
-    """Mark of an option that is the same for every message of a run."""
+    """Mark of an option that is the same for every message of a run.
+
+    Attributes:
+        detail: what is said of an expression in it.
+    """
+
+    detail: str = "takes no expression: it has to be the same for every message"
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
@@ -32,12 +42,15 @@ class Fixed:
         return {**handler(schema), "x-yukta-fixed": True}
 
 
-def fixed() -> Fixed:
+def fixed(detail: str = Fixed.detail) -> Fixed:
     """Mark an option that takes no expression.
 
     Written in the annotation: `path: Annotated[str, fixed()]`.
+
+    Args:
+        detail: what is said of an expression in it.
     """
-    return Fixed()
+    return Fixed(detail)
 
 
 class PluginConfig(BaseModel):
@@ -93,9 +106,12 @@ def validate_config(model: type[PluginConfig], values: Mapping[str, Any]) -> Plu
     return model.model_validate(dict(values), by_alias=True, by_name=False)
 
 
-def fixed_places(model: type[BaseModel]) -> list[Loc]:
-    """Return the places of the `fixed()` options; `*` stands for any index or key."""
-    places: list[Loc] = []
+def fixed_places(model: type[BaseModel]) -> dict[Loc, str]:
+    """Return the places of the `fixed()` options and what is said of an expression there.
+
+    In a place `*` stands for any index or key.
+    """
+    places: dict[Loc, str] = {}
     pending: list[tuple[Loc, type[BaseModel], tuple[type[BaseModel], ...]]] = [
         ((), model, (model,))
     ]
@@ -103,13 +119,23 @@ def fixed_places(model: type[BaseModel]) -> list[Loc]:
         at, owner, above = pending.pop()
         for name, field in owner.model_fields.items():
             place = (*at, field.alias or name)
-            if any(isinstance(mark, Fixed) for mark in field.metadata):
-                places.append(place)
+            mark = next(_fixed_marks(field.metadata, field.annotation), None)
+            if mark is not None:
+                places[place] = mark.detail
                 continue
             for below, nested in _models_in(field.annotation):
                 if nested not in above:
                     pending.append(((*place, *below), nested, (*above, nested)))
     return places
+
+
+def _fixed_marks(metadata: Iterable[Any], annotation: Any) -> Iterator[Fixed]:
+    """Yield the marks of an option, also that of `When | None`."""
+    yield from (mark for mark in metadata if isinstance(mark, Fixed))
+    if get_origin(annotation) in (Union, UnionType):
+        for choice in get_args(annotation):
+            if get_origin(choice) is Annotated:
+                yield from (mark for mark in choice.__metadata__ if isinstance(mark, Fixed))
 
 
 def _models_in(annotation: Any) -> Iterator[tuple[Loc, type[BaseModel]]]:

@@ -14,6 +14,7 @@ from yukta_rx.plugins.logs import check_stream, split_lines
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
+    from datetime import datetime
     from pathlib import Path
 
     from yukta_rx.streams.aio import Tasks
@@ -131,6 +132,13 @@ class NodeContext:
         self._count_sink = count
         self._run_blocking = blocking
         self._tasks: Tasks | None = None
+
+    def wall(self) -> datetime:
+        """Return the time of day, UTC; it goes with the event loop's time, and never pauses."""
+        # Late, as in `spawn`.
+        from yukta_rx.streams.clock import LoopClock
+
+        return LoopClock(asyncio.get_running_loop()).wall()
 
     def heartbeat(self) -> None:
         """Say that silent work goes on: the node's idle clock starts again."""

@@ -22,6 +22,7 @@ from yukta_rx.model.ids import id_fault
 from yukta_rx.model.message import Message, Routed, to_port
 from yukta_rx.plugins.bind import BoundConfig, bind_config, check_environment
 from yukta_rx.plugins.check import check_config
+from yukta_rx.plugins.conditions import When
 from yukta_rx.plugins.config import ConfigFault, EnvironmentCheck, NoConfig, PluginConfig, fixed
 from yukta_rx.plugins.context import NodeContext
 from yukta_rx.plugins.shapes import (
@@ -36,6 +37,7 @@ from yukta_rx.plugins.spec import (
     FailureMode,
     PluginKind,
     PluginSpec,
+    PortsOf,
     ProcessorPlugin,
     Shape,
     Timeout,
@@ -56,6 +58,7 @@ __all__ = [
     "ProcessorPlugin",
     "Routed",
     "Shape",
+    "When",
     "bind_config",
     "check_config",
     "check_environment",
@@ -89,6 +92,7 @@ class Declared(TypedDict, total=False):
         open: called first, with (cfg, ctx); may be `async`. A ProcessorPlugin has a method.
         close: called at the end, with (cfg, ctx); may be `async`. A ProcessorPlugin has a method.
         check: finds faults that depend on settings and folder of a run.
+        setting: name of a setting that has to be true where it is used.
     """
 
     config: type[PluginConfig]
@@ -101,6 +105,7 @@ class Declared(TypedDict, total=False):
     open: Callable[..., Any]
     close: Callable[..., Any]
     check: EnvironmentCheck
+    setting: str
 
 
 def trigger(
@@ -135,6 +140,7 @@ def processor(
     type: str,
     *,
     ports: Iterable[str] = (),
+    ports_of: PortsOf | None = None,
     exact: bool = False,
     stateful: bool = False,
     signals: bool = False,
@@ -145,6 +151,8 @@ def processor(
     Args:
         type: the name in workflow documents.
         ports: named output ports beside the default one.
+        ports_of: further ports, as a function of the configuration; the options that it looks at
+            should be `fixed()`, and their validator should refuse names that are no ports.
         exact: it always emits exactly one message per input, to the default port.
         stateful: it keeps state between messages, so it cannot run on a worker.
         signals: it waits for signals.
@@ -162,7 +170,13 @@ def processor(
                 raise TypeError(f"{source_of(fn)}: open and close are methods of the class")
         else:
             shape = function_shape(fn, 3, "(msg, cfg, ctx)")
-        own = {"ports": tuple(ports), "exact": exact, "stateful": stateful, "signals": signals}
+        own = {
+            "ports": tuple(ports),
+            "ports_of": ports_of,
+            "exact": exact,
+            "stateful": stateful,
+            "signals": signals,
+        }
         return _attach(fn, _spec(fn, type, PluginKind.PROCESSOR, shape, common, own))
 
     return declare
@@ -234,7 +248,7 @@ def _attach(fn: F, spec: PluginSpec) -> F:
             raise ValueError(f"{spec.source}: port `{port}` belongs to the engine")
     if len(set(spec.ports)) < len(spec.ports):
         raise ValueError(f"{spec.source}: a port is named twice in {', '.join(spec.ports)}")
-    if spec.exact and (spec.shape not in (Shape.SYNC, Shape.ASYNC) or spec.ports):
+    if spec.exact and (spec.shape not in (Shape.SYNC, Shape.ASYNC) or spec.ports or spec.ports_of):
         raise TypeError(f"{spec.source}: exact is for a function that returns one message")
     fn.spec = spec  # type: ignore[attr-defined]
     return fn

@@ -28,7 +28,8 @@ def config_schema(model: type[PluginConfig]) -> dict[str, Any]:
 
 
 def _with_expression(option: dict[str, Any]) -> dict[str, Any]:
-    if option.get("x-yukta-fixed") or (option.get("type") == "string" and "enum" not in option):
+    choices = (option, *option.get("anyOf", ()))
+    if any(choice.get("x-yukta-fixed") for choice in choices) or (option.get("type") == "string" and "enum" not in option):
         return option
     # A schema without any of these, such as that of Any, takes strings already.
     if not option.keys() & {"type", "anyOf", "$ref", "enum", "const"}:

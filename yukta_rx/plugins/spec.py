@@ -18,6 +18,7 @@ DEFAULT_TIMEOUT: Final = 30.0
 
 Timeout = float | None
 TimeoutOf = Callable[[Any], Timeout]
+PortsOf = Callable[[Any], tuple[str, ...]]
 ConfigModel = type[PluginConfig]
 
 
@@ -58,6 +59,8 @@ class PluginSpec:
         fn: the function, or for a stream plugin the class, one instance per node and run.
         config: the model of its options.
         ports: named output ports beside the default one.
+        ports_of: further ports, as a function of the config, which is told here once it is known
+            without a message; options that ports depend on should be `fixed()`.
         default_timeout: idle timeout in seconds, None for no limit, or a function of the config.
         blocking: True if calls go to the thread pool and not to the event loop.
         pure: it never changes a message or payload, nor one that it emitted.
@@ -71,6 +74,7 @@ class PluginSpec:
         open: called before the first message, with (cfg, ctx).
         close: called after the last one, however the node ended, with (cfg, ctx).
         check: finds faults that depend on settings and folder of a run.
+        setting: name of a setting that has to be true where the plugin is used; empty for none.
         source: `module:qualname` of the plugin.
     """
 
@@ -80,6 +84,7 @@ class PluginSpec:
     fn: Callable[..., Any]
     config: ConfigModel = NoConfig
     ports: tuple[str, ...] = ()
+    ports_of: PortsOf | None = None
     default_timeout: TimeoutOf | Timeout = DEFAULT_TIMEOUT
     blocking: bool = False
     pure: bool = False
@@ -93,6 +98,7 @@ class PluginSpec:
     open: Callable[..., Any] | None = None
     close: Callable[..., Any] | None = None
     check: EnvironmentCheck | None = None
+    setting: str = ""
     source: str = ""
 
     @property
@@ -104,6 +110,19 @@ class PluginSpec:
     def noun(self) -> str:
         """The word for it in error texts."""
         return "stream plugin" if self.shape is Shape.STREAM else self.kind.lower()
+
+    def named_ports(self, cfg: PluginConfig | None) -> tuple[str, ...] | None:
+        """Return the named output ports of a node with this configuration.
+
+        Args:
+            cfg: the configuration, or None while it depends on a message.
+
+        Returns:
+            The ports; None if they are not known yet.
+        """
+        if self.ports_of is None:
+            return self.ports
+        return None if cfg is None else (*self.ports, *self.ports_of(cfg))
 
     def timeout(self, cfg: PluginConfig | None) -> float | None:
         """Return the default idle timeout in seconds, None for no limit.
@@ -129,11 +148,13 @@ class PluginSpec:
             "summary": self.summary,
             "shape": str(self.shape),
             "ports": list(self.ports),
+            "portsFromConfig": self.ports_of is not None,
             "defaultTimeoutSeconds": "computed" if callable(timeout) else timeout,
             "blocking": self.blocking,
             "failureMode": str(self.failure_mode),
             "stateful": self.stateful,
             "replayable": self.replayable,
+            "setting": self.setting or None,
             "source": self.source,
             "example": None if self.example is None else dict(self.example),
             "configSchema": self.json_schema(),

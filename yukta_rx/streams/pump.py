@@ -39,12 +39,11 @@ class Pump:
     """Runs the woken stages of every circuit of one event loop, fairly and in slices."""
 
     # No reference to the loop, which could then never be collected; circuits have one.
-    __slots__ = ("__weakref__", "debug", "on", "outside", "runs", "thread", "ticks")
+    __slots__ = ("__weakref__", "debug", "on", "outside", "runs", "thread")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.runs: deque[Circuit] = deque()
         self.on = False
-        self.ticks = 0
         self.outside = 0
         """Calls that are out in threads; a loop in virtual time waits for them."""
         self.debug = loop.get_debug()
@@ -70,7 +69,6 @@ class Pump:
 
     def turn(self) -> None:
         """Run woken stages until none is left or the turn's time is used up."""
-        self.ticks += 1
         runs = self.runs
         now = perf_counter()
         deadline = now + TURN
