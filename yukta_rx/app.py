@@ -34,7 +34,7 @@ from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
-from yukta_rx.errors import NotFoundError
+from yukta_rx.errors import CursorExpiredError, NotFoundError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.run import Run
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.results import ResultEvent
+    from yukta_rx.observe.journal import Gap
 
 TAP: Final = 10_000
 """Events that wait for a slow listener inside the process; beyond it the oldest are dropped."""
@@ -284,11 +285,20 @@ class Execution:
             raise TimeoutError(f"run {self.execution_id} has not ended within {seconds:g} s")
         return TaskStatus(ended["status"])
 
-    async def results(self) -> AsyncIterator[ResultEvent]:
-        """What reaches its terminals, from the first item that is kept, until its end."""
-        channel = self._engine.results.channel(self.execution_id)
-        async for item in channel.follow(None):
-            yield item
+    async def results(self) -> AsyncIterator[ResultEvent | Gap]:
+        """What reaches its terminals, until its end; a `Gap` where retention took some.
+
+        Raises:
+            CursorExpiredError: nothing of it is kept any more.
+        """
+        channel = self._engine.results.get(self.execution_id)
+        if channel is None:
+            raise CursorExpiredError(
+                f"the results of run {self.execution_id} are no longer kept", oldest=None
+            )
+        with channel.follow() as items:
+            async for item in items:
+                yield item
 
     @property
     def detail(self) -> dict[str, Any]:

@@ -159,6 +159,7 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 "CTL-07",
                 labels=("type", "kind"),
             ),
+            _meter("yukta.streams.open", Kind.GAUGE, "Event streams that are open.", "OBS-01"),
             _meter(
                 "yukta.tracker.log.append.failed",
                 Kind.COUNTER,

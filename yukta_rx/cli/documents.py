@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,8 @@ from yukta_rx.errors import Fault, YuktaError
 from yukta_rx.model.codec import loads_external
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from yukta_rx.config.settings import Settings
     from yukta_rx.plugins.registry import PluginRegistry
 
@@ -75,14 +78,18 @@ def read_text(path: str) -> str:
         ) from error
 
 
-def settings_for(config: str | None) -> Settings:
+def settings_for(config: str | None, overrides: Mapping[str, object] | None = None) -> Settings:
     """Return the settings in force.
+
+    Args:
+        config: the file that `--config` names.
+        overrides: full names and values that other options set.
 
     Raises:
         ConfigError: they are refused; lists every problem.
     """
     environ = {name: value for name, value in os.environ.items() if name != _NOT_A_SETTING}
-    return load_settings(config, environ)
+    return load_settings(config, environ, overrides)
 
 
 def with_folder(settings: Settings, folder: Path) -> Settings:
@@ -106,14 +113,21 @@ def check_file(
     Raises:
         CliError: it cannot be read.
     """
+    folder = folder_of(path)
     text = read_text(path) if text is None else text
+    return check_text(path, text, registry, with_folder(settings, folder), folder)
+
+
+def check_text(
+    path: str, text: str, registry: PluginRegistry, settings: Settings, base_dir: Path | None
+) -> CheckedFile:
+    """Examine a workflow whose relative paths start from `base_dir`."""
     try:
         document = loads_external(text)
     except YuktaError as error:
         fault = Fault(str(error.members.get("pointer", "")), error.code, error.detail)
         return CheckedFile(path, None, (Finding(_line_in(error.detail), fault),), ())
-    folder = folder_of(path)
-    found = validate(document, registry, settings=with_folder(settings, folder), base_dir=folder)
+    found = validate(document, registry, settings=settings, base_dir=base_dir)
     if not (found.faults or found.warnings):
         return CheckedFile(path, found, (), ())
     lines = LineMap(text)
@@ -122,6 +136,24 @@ def check_file(
         for group in (found.faults, found.warnings)
     )
     return CheckedFile(path, found, faults, warnings)
+
+
+def json_files(folder: str) -> list[str]:
+    """Return the JSON files below a folder in order; hidden folders are passed over."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [os.path.join(place, name) for name in files if name.endswith(".json")]
+    return sorted(os.path.normpath(path) for path in found)
+
+
+def is_workflow(text: str) -> bool:
+    """Whether a JSON file in a folder is meant to be a workflow."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return True  # to be reported, not passed over
+    return isinstance(document, dict) and not {"workflowId", "nodes"}.isdisjoint(document)
 
 
 def _line_in(detail: str) -> int:

@@ -31,8 +31,8 @@ def read_payload(text: str | None, members: tuple[str, ...]) -> Any:
     return payload
 
 
-def read_timeout(text: str | None, default: float) -> float | None:
-    """Return the run deadline in seconds, None for no limit.
+def read_timeout(text: str | None, default: float | None) -> float | None:
+    """Return a time limit in seconds, None for none.
 
     Raises:
         CliError: it is not a duration.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -24,8 +24,26 @@ from yukta_rx.cli.console import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COMMANDS = ("run", "validate", "plugins", "version")
-"""Sub-commands in the order of the help; each is `command` in the module `<name>_command`."""
+COMMANDS: Mapping[str, str] = {
+    "run": "run_command:command",
+    "validate": "validate_command:command",
+    "serve": "serve_command:command",
+    "dev": "dev_command:command",
+    "start": "start_command:command",
+    "ls": "ls_command:command",
+    "status": "status_command:command",
+    "wait": "wait_command:command",
+    "result": "result_command:command",
+    "events": "events_command:command",
+    "logs": "logs_command:command",
+    "pause": "steer_commands:pause",
+    "resume": "steer_commands:resume",
+    "step": "steer_commands:step",
+    "stop": "steer_commands:stop",
+    "plugins": "plugins_command:command",
+    "version": "version_command:command",
+}
+"""Sub-commands in the order of the help, and the module and name of each."""
 
 
 class _Commands(click.Group):
@@ -37,7 +55,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        found: click.Command = import_module(f"yukta_rx.cli.{name}_command").command
+        module, _, attribute = COMMANDS[name].partition(":")
+        found: click.Command = getattr(import_module(f"yukta_rx.cli.{module}"), attribute)
         return found
 
     def resolve_command(
@@ -52,7 +71,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Run and check workflows as live, back-pressured streams."""
+    """Run, check, serve and steer workflows as live, back-pressured streams."""
 
 
 def execute(args: Sequence[str], console: Console | None = None) -> int:

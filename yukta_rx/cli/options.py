@@ -58,3 +58,21 @@ config_option = click.option(
     help="Settings (default: $YUKTA_CONFIG, ./yukta.toml, ...).",
 )
 """`--config FILE`."""
+
+
+def payload_options(command: F) -> F:
+    """Add `--payload` as `payload` and `--set` as `members`."""
+    for option in (
+        click.option(
+            "--set",
+            "members",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Set a member of the payload; VALUE is JSON, or else text. May be repeated.",
+        ),
+        click.option(
+            "--payload", metavar="JSON|@FILE", help="Start payload; @- reads stdin. Default: {}"
+        ),
+    ):
+        command = option(command)
+    return command

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from yukta_rx.cli.options import common_options, config_option
+from yukta_rx.cli.options import common_options, config_option, payload_options
 
 if TYPE_CHECKING:
     from yukta_rx.cli.console import Console
@@ -14,14 +14,7 @@ if TYPE_CHECKING:
 
 @click.command(name="run")
 @click.argument("file")
-@click.option("--payload", metavar="JSON|@FILE", help="Start payload; @- reads stdin. Default: {}")
-@click.option(
-    "--set",
-    "members",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set a member of the payload; VALUE is JSON, or else text. May be repeated.",
-)
+@payload_options
 @click.option("--step", is_flag=True, help="Start paused; Enter lets one message into each node.")
 @click.option("--timeout", metavar="DURATION", help="Run deadline, such as 30s; 0 is none. (1h)")
 @common_options

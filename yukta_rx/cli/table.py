@@ -96,9 +96,9 @@ class _Screen:
 
 
 def picture(snapshot: dict[str, Any]) -> Group:
-    """Return a run's snapshot as tables of its nodes and edges."""
+    """Return a run's snapshot as tables of its nodes and, if it has them, edges."""
     execution = snapshot["execution"]
-    seconds = execution.get("durationMs", 0) / 1000
+    seconds = (execution.get("durationMs") or 0) / 1000
     status = "PAUSED" if execution["paused"] else execution["status"]
     title = Text.assemble(
         (execution["workflowId"], "bold"),
@@ -108,9 +108,10 @@ def picture(snapshot: dict[str, Any]) -> Group:
     )
     place = {state["nodeId"]: index for index, state in enumerate(snapshot["nodes"])}
     edges = sorted(
-        snapshot["edges"], key=lambda edge: (place[edge["source"]], place[edge["target"]])
+        snapshot.get("edges", ()), key=lambda edge: (place[edge["source"]], place[edge["target"]])
     )
-    return Group(title, _nodes(snapshot["nodes"]), _edges(edges))
+    tables = [_nodes(snapshot["nodes"]), *([_edges(edges)] if edges else [])]
+    return Group(title, *tables)
 
 
 def _nodes(states: list[dict[str, Any]]) -> Table:

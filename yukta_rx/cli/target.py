@@ -74,11 +74,11 @@ def server_options(command: F) -> F:
     """Add `--url` and `--key`; the command gets them as `target`."""
 
     @functools.wraps(command)
-    def with_target(*args: Any, urls: tuple[str, ...], key: str | None, **options: Any) -> Any:
-        return command(*args, target=Target.read(urls, key), **options)
+    def with_target(*args: Any, urls: tuple[str, ...], api_key: str | None, **options: Any) -> Any:
+        return command(*args, target=Target.read(urls, api_key), **options)
 
     for option in (
-        click.option("--key", metavar="KEY", help="API key (default: $YUKTA_KEY)."),
+        click.option("--key", "api_key", metavar="KEY", help="API key (default: $YUKTA_KEY)."),
         click.option(
             "--url",
             "urls",

@@ -47,24 +47,16 @@ def command(console: Console, paths: tuple[str, ...], form: str | None, config: 
 
 
 def _files(paths: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    from yukta_rx.cli.documents import read_text
+    from yukta_rx.cli.documents import is_workflow, json_files, read_text
 
     for path in paths:
         if not os.path.isdir(path):
             yield path, read_text(path)
             continue
-        for found in sorted(Path(path).rglob("*.json")):
-            text = read_text(str(found))
-            if _is_workflow(text):
-                yield str(found), text
-
-
-def _is_workflow(text: str) -> bool:
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return True  # to be reported, not passed over
-    return isinstance(document, dict) and not {"workflowId", "nodes"}.isdisjoint(document)
+        for found in json_files(path):
+            text = read_text(found)
+            if is_workflow(text):
+                yield found, text
 
 
 def _text(checked: list[CheckedFile]) -> Iterator[str]:

@@ -178,7 +178,6 @@ class LogStoreGroup(Group):
     backend: LogBackend = setting(
         LogBackend.MEMORY, "Where the log lines of plugins are kept.", feature="OBS-02"
     )
-    retention: LogRetentionGroup = LogRetentionGroup()
     max_lines: int = setting(10_000, "Log lines kept per run.", feature="OBS-02", ge=1)
     max_bytes: ByteSize = setting(
         ByteSize(128 * 1024 * 1024),
@@ -186,6 +185,7 @@ class LogStoreGroup(Group):
         feature="OBS-02",
         ge=1,
     )
+    retention: LogRetentionGroup = LogRetentionGroup()
 
 
 class LogsGroup(Group):

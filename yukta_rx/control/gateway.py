@@ -8,7 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from yukta_rx.control.commands import COMMANDS, Command, CommandResult, NodeCommand
+from yukta_rx.control.commands import (
+    COMMANDS,
+    Command,
+    CommandResult,
+    NodeCommand,
+    StopWorkflow,
+)
 from yukta_rx.errors import BadRequestError, Fault, NotFoundError, ValidationError
 from yukta_rx.model.ids import id_fault
 
@@ -20,11 +26,15 @@ if TYPE_CHECKING:
     from yukta_rx.control.starter import Started, Starter, StartRequest
     from yukta_rx.engine.run import Run
     from yukta_rx.model.status import TaskStatus
+from yukta_rx.streams.circuit import StopMode
     from yukta_rx.observe.state import RunState
     from yukta_rx.observe.tracker import Tracker
 
 COUNT_CAP: Final = 10_000
 """`count` looks at no more runs than this."""
+
+KILL_WAIT: Final = 1.0
+"""Seconds that the answer to a kill waits for the end of the run; plugins may close for longer."""
 
 INCLUDES: Final = frozenset({"nodes", "edges", "children"})
 
@@ -128,6 +138,9 @@ class ControlGateway:
             dry_run=dry_run,
             command_id=command_id,
         )
+        if isinstance(command, StopWorkflow) and command.mode is StopMode.KILL and not dry_run:
+            # A kill waits for no call, so its effect, the end of the run, is there in a moment.
+            await self._tracker.wait(command.execution_id, KILL_WAIT)
         await self._tracker.drained()
         return result
 
@@ -325,10 +338,8 @@ class ControlGateway:
         return self._tracker.snapshot(execution_id) or {"nodes": [], "edges": []}
 
     def _summary(self, state: RunState) -> dict[str, Any]:
-        shown = state.as_dict()
         run = self._starter.live.get(state.execution_id)
-        shown["paused"] = run is not None and run.paused
-        return shown
+        return state.as_dict(paused=run is not None and run.paused)
 
 
 def _waiting_on(run: Run) -> Iterator[dict[str, Any]]:

@@ -174,7 +174,8 @@ class Starter:
         _check_request(request)
         session = await self._definitions.get_session(request.session_id)
         record = await self._definitions.get(request.session_id, request.workflow_id)
-        prepared = await self._preparer.prepare(record.definition, self._definitions.base_dir)
+        base_dir = record.base_dir or self._definitions.base_dir
+        prepared = await self._preparer.prepare(record.definition, base_dir)
         about = {"actor": request.actor, "via": request.via, "labels": dict(request.labels)}
         run: Run
         run = Run(
@@ -184,7 +185,7 @@ class Starter:
             emit=self._outlets.emit,
             publish=lambda result: publish(result),
             session_id=request.session_id,
-            base_dir=self._definitions.base_dir,
+            base_dir=base_dir,
             timeout=session.record.config.execution_timeout,
             step_mode=request.step_mode,
             about=about,

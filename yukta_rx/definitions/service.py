@@ -191,6 +191,7 @@ class DefinitionService:
         if_match: str | None = None,
         if_none_match: bool = False,
         dry_run: bool = False,
+        base_dirs: Mapping[str, Path] = {},
     ) -> SessionApplied:
         """Store a session with exactly the workflows of its document, all or nothing.
 
@@ -199,13 +200,14 @@ class DefinitionService:
             if_match: the `etag` that the change is based on; `*` for any.
             if_none_match: create only.
             dry_run: only say what would happen.
+            base_dirs: by workflow id, where relative paths start; else at the server's folder.
 
         Raises:
             ValidationError: the document or one of its workflows is refused; lists every fault.
             StaleDefinitionError: the session is not what `if_match` says.
             ConflictError: a workflow that would be removed has live runs.
         """
-        config, definitions = await self._off_loop(self._parsed_session, document)
+        config, definitions = await self._off_loop(self._parsed_session, document, base_dirs)
         async with self._writing:
             before = await self._sessions.get(config.session_id)
             stored = await self._definitions.list(config.session_id)
@@ -218,26 +220,28 @@ class DefinitionService:
             unchanged: list[str] = []
             for definition in definitions:
                 old = known.pop(definition.workflow_id, None)
-                if old is not None and old.definition_version == definition.version:
+                folder = base_dirs.get(definition.workflow_id)
+                record = self._record(config.session_id, definition, old, folder)
+                if old is not None and record.same_as(old):
                     unchanged.append(definition.workflow_id)
                     continue
                 (created if old is None else changed).append(definition.workflow_id)
-                put.append(self._record(config.session_id, definition, old))
+                put.append(record)
             removed = sorted(known)
             self._check_unused(config.session_id, removed)
             now = self._now()
-            record = SessionRecord(
+            session = SessionRecord(
                 config=config, created_at=before.created_at if before else now, updated_at=now
             )
             if before is not None and before.config == config:
-                record = before
+                session = before
             if not dry_run:
                 await self._definitions.write(config.session_id, put, removed)
-                await self._sessions.put(record)
+                await self._sessions.put(session)
                 self._forget(known.values())
             workflows = await self._definitions.list(config.session_id)
         return SessionApplied(
-            session=SessionView(record, workflows),
+            session=SessionView(session, workflows),
             existed=before is not None,
             created=created,
             changed=changed,
@@ -269,7 +273,7 @@ class DefinitionService:
                     merged.pop(key, None)
                 else:
                     merged[key] = value
-            config, _ = await self._off_loop(self._parsed_session, merged)
+            config, _ = await self._off_loop(self._parsed_session, merged, {})
             record = SessionRecord(
                 config=config, created_at=view.record.created_at, updated_at=self._now()
             )
@@ -400,8 +404,9 @@ class DefinitionService:
         made: T = await self._offload(work, *args)
         return made
 
-    def _validated(self, document: Any) -> Validation:
-        return validate(document, self._registry, settings=self._settings, base_dir=self._base_dir)
+    def _validated(self, document: Any, base_dir: Path | None = None) -> Validation:
+        folder = base_dir or self._base_dir
+        return validate(document, self._registry, settings=self._settings, base_dir=folder)
 
     async def _session(self, session_id: str) -> SessionRecord:
         record = await self._sessions.get(session_id)
@@ -414,7 +419,7 @@ class DefinitionService:
         return record
 
     def _parsed_session(
-        self, document: Mapping[str, Any]
+        self, document: Mapping[str, Any], base_dirs: Mapping[str, Path]
     ) -> tuple[SessionConfig, list[WorkflowDefinition]]:
         faults: list[Fault] = []
         definitions: list[WorkflowDefinition] = []
@@ -424,7 +429,9 @@ class DefinitionService:
             faults.append(Fault("/workflows", "invalid_type", "must be a list of workflows"))
             workflows = []
         for place, workflow in enumerate(workflows):
-            validation = self._validated(workflow)
+            named = workflow.get("workflowId") if isinstance(workflow, Mapping) else None
+            folder = base_dirs.get(named) if isinstance(named, str) else None
+            validation = self._validated(workflow, folder)
             pointer = f"/workflows/{place}"
             faults += [
                 replace(fault, pointer=pointer + fault.pointer) for fault in validation.faults
@@ -447,7 +454,11 @@ class DefinitionService:
         return config, definitions
 
     def _record(
-        self, session_id: str, definition: WorkflowDefinition, old: WorkflowRecord | None
+        self,
+        session_id: str,
+        definition: WorkflowDefinition,
+        old: WorkflowRecord | None,
+        base_dir: Path | None = None,
     ) -> WorkflowRecord:
         now = self._now()
         return WorkflowRecord(
@@ -456,6 +467,7 @@ class DefinitionService:
             version=1 if old is None else old.version + 1,
             created_at=now if old is None else old.created_at,
             updated_at=now,
+            base_dir=base_dir,
         )
 
     def _check_unused(self, session_id: str, workflow_ids: Iterable[str]) -> None:

@@ -111,8 +111,8 @@ def _defect(request: web.Request, request_id: str, error: Exception) -> web.Resp
 
 def _shown(request: web.Request) -> str:
     """Method and path for a sentence; nothing that a client sends may break a line of the log."""
-    path = request.rel_url.raw_path
-    return re.sub(r"[^\x21-\x7e]", "?", f"{request.method[:20]} {path[:200]}").replace("?", " ", 1)
+    path = re.sub(r"[^!-~]", "?", request.rel_url.raw_path[:200])
+    return f"{request.method} {path}"
 
 
 async def _finish_headers(request: web.Request, response: web.StreamResponse) -> None:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aiohttp import web
 
 from yukta_rx.control.commands.base import Role
+from yukta_rx.errors import UnserialisablePayloadError
 from yukta_rx.http.headers import entity_tags
 from yukta_rx.model.codec import dumps_plain
+from yukta_rx.observe.frames import showable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,9 +98,7 @@ class Call:
         self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> web.Response:
         """Answer with JSON."""
-        return web.Response(
-            status=status, body=dumps_plain(value), content_type=JSON, headers=headers
-        )
+        return web.Response(status=status, body=_encoded(value), content_type=JSON, headers=headers)
 
     def tagged(self, value: Any, tag: str | None = None) -> web.Response:
         """Answer with JSON and an entity tag, or 304 if the client has just that.
@@ -107,7 +107,7 @@ class Call:
             value: the answer.
             tag: a strong tag; None makes a weak one from the content.
         """
-        body = dumps_plain(value)
+        body = _encoded(value)
         if tag is None:
             shown, bare = _weak(body)
         else:
@@ -120,6 +120,14 @@ class Call:
     def nothing(self, headers: Mapping[str, str] | None = None) -> web.Response:
         """Answer 204."""
         return web.Response(status=204, headers=headers)
+
+
+def _encoded(value: Any) -> bytes:
+    """Encode an answer; where a run holds what JSON cannot show, what it is stands in its place."""
+    try:
+        return dumps_plain(value)
+    except UnserialisablePayloadError:
+        return dumps_plain(showable(value))
 
 
 def _weak(body: bytes) -> tuple[str, str]:

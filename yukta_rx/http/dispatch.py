@@ -97,7 +97,7 @@ def _read_query(route: Route, request: web.Request) -> Mapping[str, Any]:
     for name in given:
         if name not in declared:
             raise BadRequestError(
-                f"there is no query parameter {ascii(name[:60])} here{_hint(name, declared)}",
+                f"there is no query parameter {name[:60]!a} here{_hint(name, declared)}",
                 code="invalid_parameter",
                 parameter=ascii(name[:60]).strip("'"),
             )

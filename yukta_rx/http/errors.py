@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from yukta_rx import errors
-from yukta_rx.errors import YuktaError
 from yukta_rx.model.codec import dumps_plain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from yukta_rx.errors import YuktaError
 
 PROBLEM_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:yukta:problem:"
@@ -99,9 +100,7 @@ def problem(
         "instance": instance,
         "code": code,
     }
-    for name, value in (members or {}).items():
-        if name not in _RESERVED:
-            body[name] = value
+    body |= {name: value for name, value in (members or {}).items() if name not in _RESERVED}
     return web.Response(
         status=status, body=_encoded(body), content_type=PROBLEM_TYPE, headers=headers
     )
@@ -159,6 +158,8 @@ def _encoded(body: dict[str, Any]) -> bytes:
         return dumps_plain(body)
     except errors.UnserialisablePayloadError:
         # A detail or member quotes what cannot be said in JSON, such as half a surrogate pair.
-        shown = {name: ascii(value) if name not in _RESERVED else value for name, value in body.items()}
+        shown = {
+            name: ascii(value) if name not in _RESERVED else value for name, value in body.items()
+        }
         shown["detail"] = ascii(body["detail"])
         return dumps_plain(shown)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
-__all__ = ["Body", "Kind", "Media", "Query", "Role", "Route"]
+__all__ = ["MAX_PAGE", "Body", "Kind", "Media", "Query", "Role", "Route"]
+
+MAX_PAGE: Final = 500
+"""Most items of one page."""
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
@@ -111,14 +114,14 @@ class Query:
                 return self._number(text)
             case Kind.BOOLEAN:
                 if text.lower() not in _BOOLEANS:
-                    raise self._refused(f"must be true or false, not {ascii(text[:40])}")
+                    raise self._refused(f"must be true or false, not {text[:40]!a}")
                 return _BOOLEANS[text.lower()]
             case Kind.TIME:
                 return self._time(text)
             case Kind.WORD:
                 if text.upper() not in self.words:
                     choices = ", ".join(self.words)
-                    raise self._refused(f"must be one of {choices}, not {ascii(text[:40])}")
+                    raise self._refused(f"must be one of {choices}, not {text[:40]!a}")
                 return text.upper()
             case _:
                 return self._text(text)
@@ -139,11 +142,11 @@ class Query:
                 raise ValueError
             number = int(text) if whole else float(text)
         except ValueError:
-            raise self._refused(f"must be a {self.kind}, not {ascii(text[:40])}") from None
+            raise self._refused(f"must be a {self.kind}, not {text[:40]!a}") from None
         # Comparing from below refuses NaN as well.
         low, high = self.low, self.high
         if (low is not None and not low <= number) or (high is not None and not number <= high):
-            raise self._refused(f"must be {low} to {high}, not {ascii(text[:40])}")
+            raise self._refused(f"must be {low} to {high}, not {text[:40]!a}")
         return number
 
     def _time(self, text: str) -> datetime:
@@ -190,10 +193,11 @@ class Route:
         summary: one sentence.
         tag: the group in the documents.
         role: the least role that may use it; None lets everyone.
-        aliases: further paths of the same route, kept out of OpenAPI.
+        aliases: further paths of the same route.
         query: its query parameters; any other is refused.
         body: whether it takes a body.
-        request: the model of the body; None takes any JSON value.
+        request: the model that the body is checked against; None takes any JSON value.
+        document: a model that only describes the body, which a lower room checks.
         responses: status of each good answer with its model, None for a body without one.
         errors: codes of the problems that are its own; the general ones go without saying.
         headers: request headers that it heeds, with one sentence each.
@@ -212,6 +216,7 @@ class Route:
     query: tuple[Query, ...] = ()
     body: Body = Body.NONE
     request: type[BaseModel] | None = None
+    document: type[BaseModel] | None = None
     responses: dict[int, type[BaseModel] | None] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     headers: dict[str, str] = field(default_factory=dict)
@@ -227,7 +232,12 @@ class Route:
     @property
     def placeholders(self) -> tuple[str, ...]:
         """Names of the ids in its path, in order."""
-        return tuple(_PLACEHOLDER.findall(self.path))
+        return self.placeholders_of(self.path)
+
+    @staticmethod
+    def placeholders_of(path: str) -> tuple[str, ...]:
+        """Return the names of the ids in a path, in order."""
+        return tuple(_PLACEHOLDER.findall(path))
 
     @property
     def name(self) -> str:

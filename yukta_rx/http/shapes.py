@@ -40,15 +40,16 @@ class Shape(BaseModel):
 # --- requests ------------------------------------------------------------------------------------
 
 
-def _id(kind: str) -> Any:
+def Id(kind: str) -> Any:
+    """Return the type of an id; `kind` is what the field is called."""
     return Annotated[str, id_of_kind(kind), Field(json_schema_extra={"pattern": ID_PATTERN})]
 
 
 class StartBody(Request):
     """Which workflow to run, with what."""
 
-    session_id: _id("sessionId")  # type: ignore[valid-type]
-    workflow_id: _id("workflowId")  # type: ignore[valid-type]
+    session_id: Id("sessionId")  # type: ignore[valid-type]
+    workflow_id: Id("workflowId")  # type: ignore[valid-type]
     payload: dict[str, Any] = Field(
         default_factory=dict, description="The start payload; `yukta.*` members are the engine's."
     )
@@ -57,6 +58,22 @@ class StartBody(Request):
         False, description="Begin paused, to be stepped."
     )
     options: RunOptions | None = Field(None, description="In place of the workflow's own.")
+
+
+class Payload(Shape):
+    """A start payload, or a configuration: any object."""
+
+
+class SessionPatch(Request):
+    """Settings of a session that change; null takes one back to its default."""
+
+    name: str | None = None
+    description: str | None = None
+    project_path: str | None = None
+    initiator: str | None = None
+    initiated_time: Time | None = None
+    tags: dict[str, str] | None = None
+    execution_timeout_ms: Annotated[int, Field(ge=1)] | None = None
 
 
 # --- errors --------------------------------------------------------------------------------------
@@ -138,9 +155,7 @@ class ExecutionSummary(Shape):
 class WaitingOn(Shape):
     """Why a run does not move."""
 
-    kind: Literal[
-        "QUEUE", "APPROVAL", "BREAKPOINT", "PAUSE", "BACK_PRESSURE", "BACKOFF", "WORKER"
-    ]
+    kind: Literal["QUEUE", "APPROVAL", "BREAKPOINT", "PAUSE", "BACK_PRESSURE", "BACKOFF", "WORKER"]
     node_id: str | None = None
     since: Time
     detail: str
@@ -550,9 +565,8 @@ class ConfigReport(Shape):
 class Health(Shape):
     """Whether the server is well."""
 
-    status: Literal["UP", "DOWN"]
+    status: Literal["UP"]
     components: dict[str, Any] | None = None
-    reason: str | None = None
 
 
 class Limits(Shape):
@@ -570,7 +584,7 @@ class Version(Shape):
     version: str
     api_version: str
     instance_id: str
-    started_at: Time | None = None
+    started_at: Time
     limits: Limits
 
 

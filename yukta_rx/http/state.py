@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from aiohttp import web
 
-from yukta_rx.http.host_origin import HostOrigin
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
@@ -20,14 +19,15 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.config.settings import Settings
-    from yukta_rx.control.gateway import Gateway
+    from yukta_rx.control.gateway import ControlGateway
     from yukta_rx.definitions.service import DefinitionService
+    from yukta_rx.http.host_origin import HostOrigin
     from yukta_rx.http.pulse import Pulse
     from yukta_rx.http.sse import OpenStreams
     from yukta_rx.metrics import Meters
     from yukta_rx.observe.feed import EventFeed
     from yukta_rx.observe.logs import LogStore
-    from yukta_rx.observe.progress import ProgressStore
+    from yukta_rx.observe.progress import ProgressHistory
     from yukta_rx.observe.results import ResultStore
     from yukta_rx.observe.tracker import Tracker
     from yukta_rx.plugins.registry import PluginRegistry
@@ -52,7 +52,7 @@ class ServedEngine(Protocol):
         """Sessions and workflows."""
 
     @property
-    def gateway(self) -> Gateway:
+    def gateway(self) -> ControlGateway:
         """Starts, commands and reads."""
 
     @property
@@ -72,7 +72,7 @@ class ServedEngine(Protocol):
         """Lines that plugins wrote."""
 
     @property
-    def progress(self) -> ProgressStore:
+    def progress(self) -> ProgressHistory:
         """Snapshots of runs."""
 
     @property
@@ -80,8 +80,12 @@ class ServedEngine(Protocol):
         """Counters and timers."""
 
     @property
-    def started_at(self) -> datetime | None:
-        """When it was ready, aware; None before."""
+    def ready(self) -> bool:
+        """Whether it takes work."""
+
+    @property
+    def started_at(self) -> datetime:
+        """When it was started, aware."""
 
     @property
     def instance_id(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from yukta_rx.errors import UnserialisablePayloadError
 from yukta_rx.model.codec import dumps_plain
 
 PING: Final = b": ping\n\n"
@@ -59,15 +60,13 @@ class Frame:
         self._plain: bytes | None = None
 
     @classmethod
-    def of(
-        cls, type: str, value: Any, *, id: str | None = None, retry: int | None = None
-    ) -> Frame:
-        """Make a frame of a value.
-
-        Raises:
-            UnserialisablePayloadError: JSON cannot show the value.
-        """
-        return cls(type, dumps_plain(value), id=id, retry=retry)
+    def of(cls, type: str, value: Any, *, id: str | None = None, retry: int | None = None) -> Frame:
+        """Make a frame of a value; what JSON cannot show of it is marked, see `showable`."""
+        try:
+            data = dumps_plain(value)
+        except UnserialisablePayloadError:
+            data = dumps_plain(showable(value))
+        return cls(type, data, id=id, retry=retry)
 
     def sse(self, named: bool = True) -> bytes:
         """Return the whole block with the blank line that ends it.
@@ -92,6 +91,38 @@ class Frame:
 
     def __repr__(self) -> str:
         return f"Frame({self.type!r}, {self.data!r}, id={self.id!r})"
+
+
+def showable(value: Any, depth: int = 100) -> Any:
+    """Return a value so that JSON can show it, with a mark in place of each part that it cannot.
+
+    Half a surrogate pair becomes its escape as text; anything that has no JSON form becomes
+    `{"$yukta": "unserialisable", "v": <its type>}`.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict | list | tuple):
+        if not depth:
+            return {"$yukta": "unserialisable", "v": "nested too deep"}
+        if isinstance(value, dict):
+            return {
+                showable(str(key)): showable(member, depth - 1) for key, member in value.items()
+            }
+        return [showable(member, depth - 1) for member in value]
+    try:
+        dumps_plain(value)
+    except UnserialisablePayloadError:
+        return {"$yukta": "unserialisable", "v": type(value).__qualname__}
+    return value
+
+
+def json_safe(value: Any) -> Any:
+    """Return a value itself if JSON can show it, else what `showable` makes of it."""
+    try:
+        dumps_plain(value)
+    except UnserialisablePayloadError:
+        return showable(value)
+    return value
 
 
 def retry_line(ms: int) -> bytes:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HELD: Final = 65_536
-"""Items that are kept for followers who have not read them yet; the bound of bytes holds too."""
+"""Results or lines kept for followers who have not read them; the bound of bytes holds too."""
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):
@@ -97,16 +97,18 @@ class Journal(ABC, Generic[T]):
     Args:
         budget: shared with the other journals of the store.
         keep: counted items kept for who comes late.
+        hold: counted items kept for followers who have not read them yet.
     """
 
-    __slots__ = ("_budget", "_counted", "_readers", "_ring", "ended", "keep")
+    __slots__ = ("_budget", "_counted", "_hold", "_keep", "_readers", "_ring", "ended")
 
-    def __init__(self, budget: Budget, keep: int) -> None:
+    def __init__(self, budget: Budget, keep: int, hold: int) -> None:
         self._budget = budget
         self._ring: Ring[Kept[T]] = Ring()
         self._counted = 0
         self._readers: WeakSet[JournalReader[T]] = WeakSet()
-        self.keep = keep
+        self._keep = keep
+        self._hold = hold
         self.ended = False
 
     @property
@@ -145,7 +147,7 @@ class Journal(ABC, Generic[T]):
         self._ring.append(kept, weight)
         self._counted += counted
         self._budget.used += weight
-        if self._counted > self.keep:
+        if self._counted > self._keep:
             self.trim()
         if self._budget.used > self._budget.limit:
             self._budget.relieve()
@@ -161,13 +163,13 @@ class Journal(ABC, Generic[T]):
             reader.wake()
 
     def trim(self) -> None:
-        """Let go what is beyond `keep`, as far as every follower has read it."""
+        """Let go what is beyond the bound, as far as every follower has read it."""
         ring = self._ring
-        if self._counted <= self.keep:
+        if self._counted <= self._keep:
             return
         read = min((reader.cursor for reader in self._readers), default=ring.last)
         first = ring.first
-        while self._counted > self.keep and (ring.first <= read or self._counted > HELD):
+        while self._counted > self._keep and (ring.first <= read or self._counted > self._hold):
             self._pop()
         if ring.first > first:
             self.lost_some()

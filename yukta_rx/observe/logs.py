@@ -5,6 +5,7 @@ Feature: OBS-02.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -13,14 +14,13 @@ from yukta_rx.errors import BadRequestError
 from yukta_rx.model.ids import check_id
 from yukta_rx.model.times import rfc3339
 from yukta_rx.observe.frames import Frame
-from yukta_rx.observe.journal import Journal, JournalReader, Kept, Page
+from yukta_rx.observe.journal import HELD, Journal, JournalReader, Kept, Page
 from yukta_rx.observe.ring import OVERHEAD
 from yukta_rx.observe.stores import JournalStore
 from yukta_rx.plugins.logs import STREAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.model.events import ExecutionEvent
@@ -89,7 +89,7 @@ class LogFilter(msgspec.Struct, frozen=True):
         if node_id is not None:
             check_id("nodeId", node_id)
         if stream is not None and stream not in ALL_STREAMS:
-            detail = f"no log stream {ascii(stream)}: one of {', '.join(ALL_STREAMS)}"
+            detail = f"no log stream {stream!a}: one of {', '.join(ALL_STREAMS)}"
             raise BadRequestError(detail, code="invalid_parameter", parameter="stream")
         return cls(node_id, stream, q or None)
 
@@ -120,7 +120,7 @@ class LogChannel(Journal[LogLine]):
     __slots__ = ("_store", "execution_id", "session_id")
 
     def __init__(self, execution_id: str, session_id: str, store: LogStore, keep: int) -> None:
-        super().__init__(store.budget, keep)
+        super().__init__(store.budget, keep, HELD)
         self.execution_id = execution_id
         self.session_id = session_id
         self._store = store

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from yukta_rx.errors import UnserialisablePayloadError
-from yukta_rx.model.codec import dumps_plain
 from yukta_rx.model.results import ResultEvent, ResultType
-from yukta_rx.observe.frames import Frame
-from yukta_rx.observe.journal import Journal, JournalReader, Kept, Page
+from yukta_rx.observe.frames import Frame, json_safe
+from yukta_rx.observe.journal import HELD, Journal, JournalReader, Kept, Page
 from yukta_rx.observe.ring import OVERHEAD, weigh
 from yukta_rx.observe.stores import JournalStore
 
@@ -38,7 +36,7 @@ class ResultChannel(Journal[ResultEvent]):
     __slots__ = ("_ends", "_store", "execution_id", "session_id")
 
     def __init__(self, execution_id: str, session_id: str, store: ResultStore, keep: int) -> None:
-        super().__init__(store.budget, keep)
+        super().__init__(store.budget, keep, HELD)
         self.execution_id = execution_id
         self.session_id = session_id
         self._store = store
@@ -82,11 +80,7 @@ class ResultChannel(Journal[ResultEvent]):
 
     def render(self, kept: Kept[ResultEvent]) -> Frame:
         """The event as JSON."""
-        event = kept.item
-        try:
-            return Frame.of(str(event.type), event.as_dict(), id=str(kept.cursor))
-        except UnserialisablePayloadError:
-            return Frame.of(str(event.type), json_form(event), id=str(kept.cursor))
+        return Frame.of(str(kept.item.type), kept.item.as_dict(), id=str(kept.cursor))
 
     def lost_some(self) -> None:
         """The ends that are kept have to say so."""
@@ -102,12 +96,12 @@ class ResultStore(JournalStore[ResultChannel]):
     Args:
         settings: the settings in force.
         clock: tells the time.
+
+    Attributes:
         on_drop: called with the number of results that came after the end of their run.
     """
 
-    def __init__(
-        self, settings: Settings, clock: Clock, on_drop: Callable[[int], None] = lambda _n: None
-    ) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         group = settings.results
         super().__init__(
             clock,
@@ -117,7 +111,7 @@ class ResultStore(JournalStore[ResultChannel]):
             renew=True,
         )
         self._retained = group.retained_events
-        self._on_drop = on_drop
+        self.on_drop: Callable[[int], None] = lambda _n: None
 
     def channel(self, execution_id: str, session_id: str) -> ResultChannel:
         """Return the channel of a run, made if it is new."""
@@ -129,16 +123,14 @@ class ResultStore(JournalStore[ResultChannel]):
 
     def refuse(self, execution_id: str) -> None:
         """Count a result that came after the end of its run."""
-        self._on_drop(1)
+        self.on_drop(1)
         log.warning("run %s: a result came after EXECUTION_END and was dropped", execution_id)
 
 
 def json_form(event: ResultEvent) -> dict[str, Any]:
-    """Return a result as `as_dict` does; what JSON cannot show is replaced by what is wrong."""
+    """Return a result as `as_dict` does, so that it can surely be shown as JSON."""
     form = event.as_dict()
     for member in ("payload", "headers"):
-        try:
-            dumps_plain(form.get(member))
-        except UnserialisablePayloadError as error:
-            form[member] = {"$yukta": "unserialisable", "v": str(error)}
+        if member in form:
+            form[member] = json_safe(form[member])
     return form

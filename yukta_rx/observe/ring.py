@@ -6,17 +6,21 @@ Feature: OBS-01, OBS-03.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 T = TypeVar("T")
 
 OVERHEAD: Final = 200
 """Bytes that an item costs beside its content, roughly."""
 
-_LOOKED_AT = 64
+_LOOKED_AT = 256
+_MEMBERS = 32
+_KEY = 100
 
 
 class Ring(Generic[T]):
@@ -86,32 +90,34 @@ class Ring(Generic[T]):
 
 
 def weigh(value: Any) -> int:
-    """Estimate the bytes that a value occupies, in about a microsecond.
+    """Estimate the bytes that a value occupies, in about a microsecond for a small one.
 
-    Long containers are judged by their first members, nested ones to a few levels; so it bounds
-    memory, and says nothing exact.
+    Of a large one only some members are looked at, and the rest is taken to be like them: this
+    bounds memory, and says nothing exact.
     """
-    return _weigh(value, 4)
+    total = 0
+    waiting = [value]
+    for _ in range(_LOOKED_AT):
+        one = waiting.pop()
+        kind = type(one)
+        if kind is dict:
+            total += 64 + _KEY * len(one)
+            total += _push(waiting, one.values(), len(one))
+        elif kind is list or kind is tuple:
+            total += 64
+            total += _push(waiting, one, len(one))
+        else:
+            total += getsizeof(one, 64)
+        if not waiting:
+            return total
+    return total + total * len(waiting) // _LOOKED_AT
 
 
-def _weigh(value: Any, depth: int) -> int:
-    kind = type(value)
-    if kind is str or kind is bytes:
-        return 50 + len(value)
-    if kind is dict:
-        return _weigh_members(value.items(), len(value), depth)
-    if kind is list or kind is tuple:
-        return _weigh_members(value, len(value), depth)
-    return 32
-
-
-def _weigh_members(members: Any, count: int, depth: int) -> int:
-    if not depth:
-        return 64 + 100 * count
-    total = looked_at = 0
-    for member in members:
-        if looked_at == _LOOKED_AT:
-            return 64 + total * count // looked_at
-        total += 8 + _weigh(member, depth - 1)
-        looked_at += 1
-    return 64 + total
+def _push(waiting: list[Any], members: Iterable[Any], count: int) -> int:
+    """Have the first members looked at; returns what the others weigh if they are like them."""
+    if count <= _MEMBERS:
+        waiting.extend(members)
+        return 0
+    some = list(islice(members, _MEMBERS))
+    waiting.extend(some)
+    return sum(getsizeof(one, 64) for one in some) * (count - _MEMBERS) // _MEMBERS

@@ -15,10 +15,17 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from yukta_rx.errors import BadInputError
 from yukta_rx.plugins.config import INVALID_EXPRESSION, fixed
-from yukta_rx.security.expressions import MAX_SOURCE, Condition, compile_condition
+from yukta_rx.security.expressions import (
+    MAX_SOURCE,
+    Condition,
+    MessageScope,
+    compile_condition,
+)
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+__all__ = ["Condition", "MessageScope", "When"]
 
 _NO_EXPRESSION: Final = "is a condition, which reads names without `${}`: payload.x"
 

@@ -22,7 +22,7 @@ from yukta_rx.model.ids import id_fault
 from yukta_rx.model.message import Message, Routed, to_port
 from yukta_rx.plugins.bind import BoundConfig, bind_config, check_environment
 from yukta_rx.plugins.check import check_config
-from yukta_rx.plugins.conditions import When
+from yukta_rx.plugins.conditions import Condition, MessageScope, When
 from yukta_rx.plugins.config import ConfigFault, EnvironmentCheck, NoConfig, PluginConfig, fixed
 from yukta_rx.plugins.context import NodeContext
 from yukta_rx.plugins.shapes import (
@@ -47,9 +47,11 @@ from yukta_rx.plugins.spec import (
 __all__ = [
     "DEFAULT_TIMEOUT",
     "BoundConfig",
+    "Condition",
     "ConfigFault",
     "FailureMode",
     "Message",
+    "MessageScope",
     "NoConfig",
     "NodeContext",
     "PluginConfig",

@@ -28,8 +28,10 @@ def config_schema(model: type[PluginConfig]) -> dict[str, Any]:
 
 
 def _with_expression(option: dict[str, Any]) -> dict[str, Any]:
-    choices = (option, *option.get("anyOf", ()))
-    if any(choice.get("x-yukta-fixed") for choice in choices) or (option.get("type") == "string" and "enum" not in option):
+    marked = (option, *option.get("anyOf", ()))
+    if any(choice.get("x-yukta-fixed") for choice in marked):
+        return option
+    if option.get("type") == "string" and "enum" not in option:
         return option
     # A schema without any of these, such as that of Any, takes strings already.
     if not option.keys() & {"type", "anyOf", "$ref", "enum", "const"}:

@@ -16,18 +16,21 @@ from typing import Any, Final
 
 from yukta_rx.security import expression_values as values
 from yukta_rx.security.expression_functions import FUNCTIONS, METHODS, Function, Loop
-from yukta_rx.security.expression_values import SCALARS, Env, EvaluationError, Place
+from yukta_rx.security.expression_syntax import (
+    CONSTANTS,
+    NOT_ALLOWED,
+    is_named_constant,
+    literal,
+    literals,
+    member_name,
+    place,
+    refusal,
+    size,
+)
+from yukta_rx.security.expression_values import SCALARS, Env, Place
 
 Run = Callable[[Env], Any]
 """A compiled expression or part of one."""
-
-MAX_NODES: Final = 500
-"""Nodes of an expression's syntax tree."""
-
-MAX_DEPTH: Final = 100
-"""Levels of an expression's syntax tree."""
-
-CONSTANTS: Final[Mapping[str, Any]] = {"true": True, "false": False, "null": None}
 
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[..., Any]]] = {
     ast.Add: values.add,
@@ -43,40 +46,7 @@ _ORDERS: Final[Mapping[type[ast.cmpop], tuple[str, Callable[[Any, Any], Any]]]] 
     ast.Gt: (">", operator.gt),
     ast.GtE: (">=", operator.ge),
 }
-_NOT_ALLOWED: Final[Mapping[type[ast.AST], str]] = {
-    ast.Pow: "`**` is not available",
-    ast.MatMult: "`@` is not available",
-    ast.LShift: "`<<` is not available",
-    ast.RShift: "`>>` is not available",
-    ast.BitAnd: "`&` is not available; `and` joins two conditions",
-    ast.BitOr: "`|` is not available; `or` joins two conditions",
-    ast.BitXor: "`^` is not available",
-    ast.Invert: "`~` is not available; `not` turns a condition round",
-    ast.Lambda: "a lambda is not available",
-    ast.ListComp: "a list comprehension is not available; any(), all(), sum(), min() and max()"
-    " take `... for x in ...`",
-    ast.SetComp: "a set comprehension is not available",
-    ast.DictComp: "a dictionary comprehension is not available",
-    ast.GeneratorExp: "`... for x in ...` stands in any(), all(), sum(), min() and max() only",
-    ast.JoinedStr: "an f-string is not available; `+` joins texts, str() makes a number one",
-    ast.NamedExpr: "`:=` is not available; `==` compares",
-    ast.Set: "a set stands behind `in` only; write an array: [...]",
-    ast.Starred: "`*` is not available here",
-    ast.Slice: "a slice is not available here",
-}
-_MARKS: Final = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
-_SCALAR_CONSTANT: Final = (str, int, float, bool, type(None))
 _TUPLE_AT_MOST: Final = 8
-
-
-class SyntaxRefusal(Exception):  # noqa: N818 - the user sees a BadInputError
-    """An expression is not one of this language; says what is wrong, and where."""
-
-    def __init__(self, detail: str, line: int, column: int) -> None:
-        super().__init__(detail)
-        self.detail = detail
-        self.line = line
-        self.column = column
 
 
 class Compiler:
@@ -85,7 +55,6 @@ class Compiler:
     Attributes:
         used: the names that it reads, in the order of their places in the environment, which
             begin at 1.
-        size: places of the environment that it needs.
 
     Args:
         names: the names that it may read.
@@ -118,32 +87,12 @@ class Compiler:
         """Return what evaluates the expression, and how many loop variables it needs.
 
         Raises:
-            SyntaxRefusal: it is too large, or has a part that is not allowed.
+            SyntaxRefusal: it has a part that is not allowed.
         """
-        self._measure(body)
         # Names come before loop variables in the environment, and are known before any loop.
         self.used = [name for name in self._names if name in self._read(body)]
         run = self._part(body)
         return run, len(self._loop_slots)
-
-    # --- size
-
-    def _measure(self, body: ast.expr) -> None:
-        level: list[ast.AST] = [body]
-        nodes = depth = 0
-        while level:
-            depth += 1
-            nodes += len(level)
-            if depth > MAX_DEPTH:
-                raise refusal(level[0], f"nested deeper than {MAX_DEPTH} levels")
-            level = [
-                child
-                for node in level
-                for child in ast.iter_child_nodes(node)
-                if not isinstance(child, _MARKS)
-            ]
-        if nodes > MAX_NODES:
-            raise refusal(body, f"{nodes} parts are more than the {MAX_NODES} that are allowed")
 
     def _read(self, body: ast.expr) -> set[str]:
         read = {node.id for node in ast.walk(body) if isinstance(node, ast.Name)}
@@ -154,11 +103,11 @@ class Compiler:
     def _part(self, node: ast.AST) -> Run:
         handler = self._handlers.get(type(node))
         if handler is None:
-            raise refusal(node, _NOT_ALLOWED.get(type(node), "this is not available"))
+            raise refusal(node, NOT_ALLOWED.get(type(node), "this is not available"))
         return handler(node)
 
     def _constant(self, node: ast.Constant) -> Run:
-        value = _literal(node)
+        value = literal(node)
         return lambda env: value
 
     def _name(self, node: ast.Name) -> Run:
@@ -193,7 +142,7 @@ class Compiler:
         return f"there is no `{name}` here; there are {', '.join(known)}"
 
     def _attribute(self, node: ast.Attribute) -> Run:
-        name, at = _member_name(node), place(node)
+        name, at = member_name(node), place(node)
         member = values.member
         if isinstance(node.value, ast.Name) and (slot := self._slot(node.value)) is not None:
             where = slot
@@ -280,7 +229,7 @@ class Compiler:
         if isinstance(node.op, ast.Not):
             return lambda env: not values.truth(env, at, operand(env))
         if isinstance(node.op, ast.Invert):
-            raise refusal(node, _NOT_ALLOWED[ast.Invert])
+            raise refusal(node, NOT_ALLOWED[ast.Invert])
         symbol = "-" if isinstance(node.op, ast.USub) else "+"
         return lambda env: values.signed(env, at, symbol, operand(env))
 
@@ -294,7 +243,7 @@ class Compiler:
     def _bin_op(self, node: ast.BinOp) -> Run:
         compute = _OPERATORS.get(type(node.op))
         if compute is None:
-            raise refusal(node, _NOT_ALLOWED[type(node.op)])
+            raise refusal(node, NOT_ALLOWED[type(node.op)])
         left, right, at = self._part(node.left), self._part(node.right), place(node)
         return lambda env: compute(env, at, left(env), right(env))
 
@@ -331,7 +280,7 @@ class Compiler:
             return self._part(right), _ordering(at, symbol, compare)
         if kind in (ast.In, ast.NotIn):
             return self._membership(right, at, wanted=kind is ast.In)
-        if kind in (ast.Is, ast.IsNot) and not _is_named_constant(right):
+        if kind in (ast.Is, ast.IsNot) and not is_named_constant(right):
             raise refusal(right, "`is` goes with None, True and False only; `==` compares values")
         return self._part(right), _equality(at, wanted=kind in (ast.Eq, ast.Is), op=kind)
 
@@ -340,21 +289,21 @@ class Compiler:
     ) -> tuple[Run, Callable[[Env, Any, Any], bool]]:
         contains = values.contains
         if isinstance(right, (ast.List, ast.Tuple, ast.Set)):
-            literals = _literals(right)
-            if literals is not None:
-                many = len(literals) > _TUPLE_AT_MOST
-                known = frozenset(literals) if many else literals
+            constants = literals(right)
+            if constants is not None:
+                many = len(constants) > _TUPLE_AT_MOST
+                known = frozenset(constants) if many else constants
 
                 def among(env: Env, item: Any, holder: Any) -> bool:
                     if type(item) in SCALARS:
                         return (item in known) is wanted
-                    return contains(env, at, item, literals) is wanted
+                    return contains(env, at, item, constants) is wanted
 
                 return (lambda env: None), among
             right = ast.copy_location(ast.Tuple(right.elts, ast.Load()), right)
-        return self._part(right), lambda env, item, holder: (
-            contains(env, at, item, holder) is wanted
-        )
+        return self._part(
+            right
+        ), lambda env, item, holder: contains(env, at, item, holder) is wanted
 
     # --- calls
 
@@ -373,7 +322,7 @@ class Compiler:
         return _calling(function.run, place(node), self._arguments(node, function))
 
     def _method(self, node: ast.Call, called: ast.Attribute) -> Run:
-        name = _member_name(called)
+        name = member_name(called)
         method = METHODS.get(name)
         if method is None:
             raise refusal(called, _no_such("method", name, METHODS))
@@ -406,7 +355,7 @@ class Compiler:
         tests = [self._part(test) for test in part.ifs]
         body = self._part(node.elt)
         del self._loops[name]
-        cost = 2 + sum(_size(item) for item in (node.elt, *part.ifs))
+        cost = 2 + sum(size(item) for item in (node.elt, *part.ifs))
         charge, truth = values.charge, values.truth
 
         def each(env: Env) -> Iterator[Any]:
@@ -420,50 +369,6 @@ class Compiler:
 
 
 # --- pieces --------------------------------------------------------------------------------------
-
-
-def place(node: Any) -> Place:
-    """Return where a node stands."""
-    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
-
-
-def refusal(node: ast.AST, detail: str) -> SyntaxRefusal:
-    """Return the error that a node is not allowed."""
-    return SyntaxRefusal(detail, getattr(node, "lineno", 1), getattr(node, "col_offset", 0))
-
-
-def _literal(node: ast.Constant) -> Any:
-    value = node.value
-    if type(value) not in _SCALAR_CONSTANT:
-        what = {bytes: "bytes", complex: "a complex number"}.get(type(value), "this")
-        raise refusal(node, f"{what} cannot be written here")
-    if type(value) in (int, float):
-        try:
-            values.checked(place(node), value)
-        except EvaluationError as error:
-            detail = error.detail if type(value) is int else "a number that is too large"
-            raise refusal(node, detail) from None
-    return value
-
-
-def _literals(node: ast.List | ast.Tuple | ast.Set) -> tuple[Any, ...] | None:
-    """Return the elements of an array of constants, None if there is anything else in it."""
-    if not all(isinstance(item, ast.Constant) for item in node.elts):
-        return None
-    return tuple(_literal(item) for item in node.elts if isinstance(item, ast.Constant))
-
-
-def _member_name(node: ast.Attribute) -> str:
-    name = node.attr
-    if name.startswith("__"):
-        raise refusal(node, f"`{name}` cannot be read")
-    return name
-
-
-def _is_named_constant(node: ast.expr) -> bool:
-    if isinstance(node, ast.Name):
-        return node.id in CONSTANTS
-    return isinstance(node, ast.Constant) and type(node.value) in (bool, type(None))
 
 
 def _compared(first: Run, right: Run, test: Callable[[Env, Any, Any], bool]) -> Run:
@@ -504,14 +409,11 @@ def _check_arguments(node: ast.Call, name: str, function: Function) -> None:
     wanted = str(function.least)
     if function.most > function.least:
         wanted += f" to {function.most}"
-    raise refusal(node, f"{name}() takes {wanted} arguments, not {given}")
+    plural = "" if wanted == "1" else "s"
+    raise refusal(node, f"{name}() takes {wanted} argument{plural}, not {given}")
 
 
 def _no_such(kind: str, name: str, known: Mapping[str, Any]) -> str:
     if close := get_close_matches(name, known, n=1):
         return f"there is no {kind} {name}(); did you mean {close[0]}()?"
     return f"there is no {kind} {name}(); there are {', '.join(known)}"
-
-
-def _size(node: ast.AST) -> int:
-    return sum(1 for _ in ast.walk(node))

@@ -7,10 +7,9 @@ Feature: SEC-02.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.security import expression_values as values
 from yukta_rx.security.expression_values import (
@@ -28,6 +27,9 @@ from yukta_rx.security.expression_values import (
     text_of,
 )
 from yukta_rx.security.placeholders import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 _SIZED: Final = ARRAYS | SETS | {dict, str, bytes}
 
@@ -192,6 +194,8 @@ def _affix(name: str, test: Callable[[str, Any], bool]) -> Callable[..., bool]:
 def _changed(change: Callable[[str], str]) -> Callable[..., str]:
     def run(env: Env, at: Place, text: str) -> str:
         text_of(env, at, len(text))
+        if not text.isascii():
+            charge(env, at, len(text) >> 3)
         return change(text)
 
     return run

@@ -10,14 +10,16 @@ Feature: SEC-02.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import MappingProxyType, NoneType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from yukta_rx.security.placeholders import describe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_STEPS: Final = 100_000
 """What one evaluation may cost; a step is about a tenth of a microsecond."""
@@ -294,7 +296,9 @@ def search_cost(size: int, wanted: int) -> int:
 
 def mismatch(symbol: str, left: Any, right: Any, at: Place) -> EvaluationError:
     """Return the error of an operator that does not go with its two operands."""
-    return EvaluationError(f"`{symbol}` does not go with {describe(left)} and {describe(right)}", at)
+    return EvaluationError(
+        f"`{symbol}` does not go with {describe(left)} and {describe(right)}", at
+    )
 
 
 def checked(at: Place, number: Any) -> Any:

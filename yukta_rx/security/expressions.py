@@ -14,22 +14,13 @@ Feature: SEC-02.
 
 from __future__ import annotations
 
-import ast
-import keyword
-import re
-import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import BadInputError
-from yukta_rx.security.expression_compiler import (
-    MAX_DEPTH,
-    MAX_NODES,
-    Compiler,
-    Run,
-    SyntaxRefusal,
-)
+from yukta_rx.security.expression_compiler import Compiler, Run
+from yukta_rx.security.expression_syntax import MAX_DEPTH, MAX_NODES, SyntaxRefusal, parse
 from yukta_rx.security.expression_values import MAX_STEPS, EvaluationError, Place
 from yukta_rx.security.placeholders import describe
 
@@ -55,23 +46,6 @@ MESSAGE_NAMES: Final = ("payload", "headers", "id", "attempt")
 
 _ALIASES: Final[Mapping[str, str]] = {"metadata": "headers"}
 _SHOWN: Final = 80
-
-# Where the parser would warn: escapes that are none, and a number that runs into a word.
-_DUBIOUS = re.compile(r"\\|[0-9][A-Za-z]")
-_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'")
-_HINTS: Final[tuple[tuple[re.Pattern[str], str], ...]] = (
-    (re.compile(r"\$\{"), "names are read without `${}`: payload.x"),
-    (re.compile(r"[=!]=="), "`==` compares, `!=` tells apart"),
-    (re.compile(r"&&"), "write `and` for `&&`"),
-    (re.compile(r"\|\|"), "write `or` for `||`"),
-    (re.compile(r"!(?!=)"), "write `not` for `!`"),
-    (re.compile(r"(?<![=!<>:])=(?!=)"), "`==` compares"),
-    (re.compile(r"<>"), "write `!=` for `<>`"),
-    (re.compile(r"\?"), "write `a if condition else b` for `condition ? a : b`"),
-    (re.compile(r"\n"), "put brackets around a condition of several lines"),
-    (re.compile(r";"), "a condition is one expression"),
-)
-_KEYWORD_MEMBER = re.compile(r"\.\s*(" + "|".join(keyword.kwlist) + r")\b")
 
 
 class MessageScope(Mapping[str, Any]):
@@ -186,41 +160,17 @@ def compile_condition(source: str, names: tuple[str, ...] = MESSAGE_NAMES) -> Co
 
 @lru_cache(maxsize=1024)
 def _compiled(source: str, names: tuple[str, ...]) -> Condition:
-    text = source.strip()
+    text = source.replace("\r\n", "\n").replace("\r", "\n").strip()
     if not text:
         raise BadInputError("a condition is empty", expression="")
     compiler = Compiler(names, _ALIASES if "headers" in names else {})
     try:
-        run, loops = compiler.compile(_parsed(text))
+        run, loops = compiler.compile(parse(text))
     except SyntaxRefusal as error:
-        lines = text.encode().splitlines()
+        lines = text.encode(errors="replace").split(b"\n")
         column = len(lines[error.line - 1][: error.column].decode(errors="ignore")) + 1
         raise _refused(text, error.detail, error.line, column) from None
     return Condition(text, run, tuple(compiler.used), loops)
-
-
-def _parsed(text: str) -> ast.expr:
-    try:
-        if not _DUBIOUS.search(text):
-            return ast.parse(text, mode="eval").body
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        detail = _hint(text) or error.msg
-        raise _refused(text, detail, error.lineno or 1, error.offset or 1) from None
-    except (RecursionError, MemoryError):
-        # The parser's own limits are not always the same; ours say the same in the end.
-        raise _refused(text, f"nested deeper than {MAX_DEPTH} levels", 1, 1) from None
-    except (ValueError, OverflowError, Warning) as error:
-        raise _refused(text, str(error), 1, 1) from None
-
-
-def _hint(text: str) -> str | None:
-    bare = _QUOTED.sub('""', text)
-    if found := _KEYWORD_MEMBER.search(bare):
-        return f'`{found[1]}` is a word of the language; read the member as ["{found[1]}"]'
-    return next((hint for pattern, hint in _HINTS if pattern.search(bare)), None)
 
 
 def _refused(text: str, detail: str, line: int, column: int) -> BadInputError:
@@ -235,10 +185,10 @@ def _refused(text: str, detail: str, line: int, column: int) -> BadInputError:
 
 def _segment(source: str, at: Place) -> str:
     line, column, last, end = at
-    lines = source.encode().splitlines(keepends=True)[line - 1 : last]
+    lines = source.encode().split(b"\n")[line - 1 : last]
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][column:]
-    return b"".join(lines).decode(errors="replace")
+    return b"\n".join(lines).decode(errors="replace")
 
 
 def _short(text: str) -> str:

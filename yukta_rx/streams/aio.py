@@ -58,6 +58,11 @@ class Tasks:
         for task in tuple(self._tasks):
             task.cancel()
 
+    async def ended(self) -> None:
+        """Wait until no task is left."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
     def names(self) -> list[str]:
         """Names of the tasks that are left."""
         return [task.get_name() for task in self._tasks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True):
         version: grows by one with every change of this workflow, from 1.
         created_at: when its first version was saved, aware.
         updated_at: when this version was saved, aware.
+        base_dir: folder that relative paths in it start from; None is the server's own.
     """
 
     session_id: str
@@ -30,6 +32,7 @@ class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     created_at: datetime
     updated_at: datetime
+    base_dir: Path | None = None
 
     @property
     def workflow_id(self) -> str:
@@ -45,6 +48,13 @@ class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True):
     def document(self) -> dict[str, Any]:
         """The document as it was written."""
         return self.definition.as_document()
+
+    def same_as(self, other: WorkflowRecord) -> bool:
+        """Whether both mean the same: the content, and the folder of its paths."""
+        return (self.definition_version, self.base_dir) == (
+            other.definition_version,
+            other.base_dir,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The record without its document: camelCase."""

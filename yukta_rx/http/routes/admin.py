@@ -10,7 +10,7 @@ from aiohttp import web
 from prometheus_client.exposition import choose_encoder
 
 from yukta_rx import __version__
-from yukta_rx.errors import Fault, json_pointer
+from yukta_rx.errors import Fault, UnavailableError, json_pointer
 from yukta_rx.http.call import JSON
 from yukta_rx.http.route import MAX_PAGE
 from yukta_rx.model.codec import MAX_INPUT_DEPTH
@@ -65,16 +65,17 @@ async def validate_config(call: Call) -> web.StreamResponse:
 
 async def health(call: Call) -> web.StreamResponse:
     """Say how each part is."""
-    reason = _not_ready(call) or _not_alive(call)
-    engine = call.engine
+    fault = _not_ready(call) or _not_alive(call)
+    tracker = {"status": "UP" if fault is None else "DOWN"}
+    # Memory stores answer as long as the process does, and need neither a lease nor a disk.
     components = {
-        "store": {"status": "UP", "type": str(engine.settings.profile)},
-        "log": {"status": "UP"},
-        "tracker": {"status": "UP" if reason is None else "DOWN"},
+        "store": {"status": "UP", "type": str(call.engine.settings.profile)},
+        "log": {"status": "UP", "type": "memory"},
+        "tracker": tracker,
         "lease": {"status": "UP", "leader": True},
-        "disk": {"status": "UP"},
+        "disk": {"status": "UP", "used": False},
     }
-    return _health(call, reason, components)
+    return _health(call, fault, components)
 
 
 async def live(call: Call) -> web.StreamResponse:
@@ -129,23 +130,27 @@ async def openapi(call: Call) -> web.StreamResponse:
     return web.Response(body=body, content_type=JSON, headers={"ETag": tag})
 
 
-def _not_alive(call: Call) -> str | None:
+def _not_alive(call: Call) -> UnavailableError | None:
     pulse = call.shared.pulse
-    return None if pulse.alive else f"the event loop is {pulse.lag:.1f} s late"
+    if pulse.alive:
+        return None
+    return UnavailableError(f"the event loop is {pulse.lag:.1f} s late", code="recovering")
 
 
-def _not_ready(call: Call) -> str | None:
-    if call.shared.closing:
-        return "shutting_down"
-    return None if call.engine.ready else "starting or shutting down"
- 
- 
+def _not_ready(call: Call) -> UnavailableError | None:
+    if call.engine.ready and not call.shared.closing:
+        return None
+    return UnavailableError("the server is shutting down", code="shutting_down")
+
+
 def _health(
-    call: Call, reason: str | None, components: dict[str, Any] | None = None
+    call: Call, fault: UnavailableError | None, components: dict[str, Any] | None = None
 ) -> web.StreamResponse:
-    shown: dict[str, Any] = {"status": "UP" if reason is None else "DOWN"}
+    if fault is not None:
+        if components is not None:
+            fault.members["components"] = components
+        raise fault
+    shown: dict[str, Any] = {"status": "UP"}
     if components is not None:
         shown["components"] = components
-    if reason is None:
-        return call.json(shown)
-    raise UnavailableError  # replaced below
+    return call.json(shown)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BaseModel, BeforeValidator, Field, RootModel, create_model
 
 from yukta_rx.control.commands import COMMANDS, Command, NodeCommand, StopWorkflow
-from yukta_rx.errors import BadRequestError, ValidationError
+from yukta_rx.errors import BadRequestError, Fault, ValidationError
+from yukta_rx.http.body import checked
 from yukta_rx.http.headers import idempotency_key
 from yukta_rx.http.route import Body, Kind, Query, Route
-from yukta_rx.http.shapes import CommandAnswer, Request
+from yukta_rx.http.shapes import CommandAnswer, Id, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aiohttp import web
-    from pydantic import BaseModel
 
     from yukta_rx.http.call import Call
     from yukta_rx.http.route import Handler
@@ -54,16 +54,21 @@ def command_routes() -> Iterator[Route]:
         )
 
 
-def command_bodies() -> dict[str, type[BaseModel]]:
-    """Return the body of each command for `POST .../commands`, by its type."""
-    return {name: _model(cls, one_door=True) for name, cls in COMMANDS.items()}
-
-
 async def one_door(call: Call) -> web.StreamResponse:
     """Give the command that the body names."""
-    command = call.engine.gateway.parse(call.ids["executionId"], call.body)
-    reason = call.body.get("reason")
-    return await _give(call, command, reason)
+    body = call.body if isinstance(call.body, dict) else {}
+    kind = body.get("type")
+    if not isinstance(kind, str) or kind not in _BY_TYPE:
+        place = "/type" if isinstance(call.body, dict) else ""
+        detail = f"must be an object whose `type` is one of {', '.join(_BY_TYPE)}"
+        raise ValidationError([Fault(place, "invalid_value", detail)])
+    given = checked(_BY_TYPE[kind], body).model_dump(by_alias=True, exclude_none=True)
+    del given["type"]
+    reason = given.pop("reason", None)
+    if given.setdefault("executionId", call.ids["executionId"]) != call.ids["executionId"]:
+        detail = f"must be {call.ids['executionId']}, as in the address"
+        raise ValidationError([Fault("/executionId", "invalid_value", detail)])
+    return await _give(call, COMMANDS[kind].parse(given), reason)
 
 
 async def audit(call: Call) -> web.StreamResponse:
@@ -155,10 +160,10 @@ def _model(cls: type[Command], *, one_door: bool = False) -> type[BaseModel]:
     """
     fields: dict[str, Any] = {}
     if one_door:
-        word = cls.name()
-        fields["type"] = (str, Field(json_schema_extra={"const": word}))
+        fields["type"] = (Literal[cls.name()], ...)
         if issubclass(cls, NodeCommand):
-            fields["nodeId"] = (str, ...)
+            fields["nodeId"] = (Id("nodeId"), ...)
+        fields["executionId"] = (str | None, None)
     for name, (kind, default) in cls.own_fields().items():
         required = one_door and default is ...
         fields[name] = (_field_type(name, kind), ... if required else None)
@@ -183,3 +188,14 @@ def _field_type(name: str, kind: type) -> Any:
 
 def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
+
+
+STOP_MODE: Final = next(_parameters(StopWorkflow))
+STOP_BODY: Final = _model(StopWorkflow)
+_BY_TYPE: Final = {name: _model(cls, one_door=True) for name, cls in COMMANDS.items()}
+ANY_COMMAND: Final[type[BaseModel]] = create_model(
+    "AnyCommand",
+    __base__=RootModel[Union[tuple(_BY_TYPE.values())]],  # type: ignore[arg-type]  # noqa: UP007
+    __doc__="One of the commands.",
+)
+"""What `POST .../commands` takes."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
-
 from yukta_rx.control.gateway import ExecutionQuery
 from yukta_rx.control.starter import StartRequest
-from yukta_rx.errors import ValidationError
 from yukta_rx.http.body import checked
 from yukta_rx.http.headers import idempotency_key
+from yukta_rx.http.route import MAX_PAGE
 from yukta_rx.http.shapes import StartBody
 from yukta_rx.model.results import ResultType
 from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from yukta_rx.control.starter import Started
     from yukta_rx.http.call import Call
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 async def start(call: Call) -> web.StreamResponse:
     """Start the run that the body describes."""
     body = call.typed(StartBody)
-    options = None if body.options is None else body.options.model_dump(
-        by_alias=True, exclude_unset=True
+    options = (
+        None if body.options is None else body.options.model_dump(by_alias=True, exclude_unset=True)
     )
     request = StartRequest(
         session_id=body.session_id,
@@ -118,7 +118,6 @@ def _of_path(call: Call) -> StartRequest:
         # The same words as for a payload inside a body.
         names = {"sessionId": call.ids["sessionId"], "workflowId": call.ids["workflowId"]}
         checked(StartBody, {**names, "payload": call.body})
-        raise ValidationError([])
     return StartRequest(
         session_id=call.ids["sessionId"],
         workflow_id=call.ids["workflowId"],
@@ -139,4 +138,16 @@ def _started(call: Call, started: Started, status: int = 201) -> web.Response:
 
 def _results(call: Call, execution_id: str) -> tuple[list[dict[str, Any]], bool]:
     """What reached the terminals, as far as it is kept, and whether something is missing."""
-    raise NotImplementedError
+    channel = call.engine.results.get(execution_id)
+    if channel is None:
+        return [], True
+    items: list[dict[str, Any]] = []
+    cursor: int | None = None
+    truncated = False
+    while True:
+        page = channel.read(cursor, MAX_PAGE)
+        truncated = truncated or page.gap is not None
+        items += [item.as_dict() for item in page.items if item.type is ResultType.RESULT]
+        if page.next_cursor is None or not page.items:
+            return items, truncated
+        cursor = page.next_cursor

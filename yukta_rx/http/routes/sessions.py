@@ -29,9 +29,7 @@ _END_WITHIN = 30.0
 async def listing(call: Call) -> web.StreamResponse:
     """List sessions, by id."""
     views = await call.engine.definitions.sessions()
-    shown = [
-        (view.session_id, view.as_dict("workflows" in _included(call))) for view in views
-    ]
+    shown = [(view.session_id, view.as_dict("workflows" in _included(call))) for view in views]
     return call.json(_page(call, shown))
 
 
@@ -72,9 +70,7 @@ async def patch(call: Call) -> web.StreamResponse:
     if _several(call):
         current = (await call.engine.definitions.get_session(session_id)).etag
     if_match, _ = _preconditions(call, current)
-    view = await call.engine.definitions.patch_session(
-        session_id, _object(call), if_match=if_match
-    )
+    view = await call.engine.definitions.patch_session(session_id, _object(call), if_match=if_match)
     return call.json(view.as_dict(), headers={"ETag": f'"{view.etag}"'})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.errors import BadRequestError, NotFoundError
+from yukta_rx.http.event_shapes import event_catalogue
 from yukta_rx.http.headers import prefers_json
-from yukta_rx.http.shapes import event_catalogue
 from yukta_rx.observe.feed import EventFilter
 from yukta_rx.observe.logs import LogFilter
 
@@ -27,9 +27,7 @@ async def events(call: Call) -> web.StreamResponse:
         coalesce_ms=query["coalesceMs"],
         heartbeat=query["heartbeat"] is not None,
     )
-    return await call.shared.streams.serve(
-        call.request, reader, named=query["named"], greet=False
-    )
+    return await call.shared.streams.serve(call.request, reader, named=query["named"], greet=False)
 
 
 async def events_page(call: Call) -> web.StreamResponse:
@@ -149,7 +147,7 @@ def _number(place: str | None) -> int | None:
         return None
     if not (place.isascii() and place.isdecimal() and len(place) <= 18):
         raise BadRequestError(
-            f"{ascii(place[:40])} is not a cursor of this list",
+            f"{place[:40]!a} is not a cursor of this list",
             code="invalid_cursor",
             parameter="afterCursor",
         )

@@ -1,0 +1,194 @@
+"""Engine: the whole system embedded in a program, without a server."""
+
+import asyncio
+
+import pytest
+
+from yukta_rx.app import Engine
+from yukta_rx.control.gateway import ExecutionQuery
+from yukta_rx.errors import ConflictError, NotFoundError, ValidationError
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.plugins.contract import processor
+from yukta_rx.streams import StopMode
+from yukta_rx.testing.clock import virtual_time
+
+pytestmark = pytest.mark.feature("CTL-01")
+
+
+@processor("ECHO", blocking=False)
+def echo(msg, cfg, ctx):
+    """Send on what came."""
+    ctx.log(f"saw {msg.payload['n']}")
+    return msg.payload["n"]
+
+
+DOCUMENT = {
+    "workflowId": "numbers",
+    "nodes": [
+        {"nodeId": "in", "type": "SEQUENCE_TRIGGER", "config": {"count": 5, "intervalMs": 1000}},
+        {"nodeId": "mid", "type": "ECHO"},
+        {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+    ],
+    "edges": [{"source": "in", "target": "mid"}, {"source": "mid", "target": "out"}],
+}
+
+
+@pytest.fixture(scope="module")
+def registry():
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.plugins.registry import PluginRegistry
+
+    return PluginRegistry.load(Settings(), extra=[echo])
+
+
+@virtual_time
+async def test_a_program_starts_a_run_watches_it_and_gets_its_results(registry):
+    async with Engine(registry=registry) as engine:
+        run = await engine.start("s", DOCUMENT, labels={"why": "test"})
+        kinds = [event.type async for event in run.events()]
+        status = await run.wait()
+        payloads = [item.payload async for item in run.results() if item.type == "RESULT"]
+
+    assert status is TaskStatus.SUCCESS
+    assert payloads == [0, 1, 2, 3, 4]
+    assert kinds[-1] == "execution.finished"
+    assert kinds.count("node.log") == 5
+
+
+@virtual_time
+async def test_a_handle_steers_its_run(registry):
+    async with Engine(registry=registry) as engine:
+        run = await engine.start("s", DOCUMENT)
+        await asyncio.sleep(1.5)
+        paused = await run.pause()
+        await asyncio.sleep(100)
+        held = run.detail
+        again = await run.pause()
+        await run.resume()
+        await run.node("mid").pause()
+        await run.node("mid").step(2)
+        await run.node("mid").resume()
+        status = await run.wait()
+        audit = engine.gateway.audit(run.execution_id)
+
+    assert (paused.outcome, again.outcome) == ("APPLIED", "NO_OP")
+    assert held["paused"] is True
+    assert {item["kind"] for item in held["waitingOn"]} == {"PAUSE"}
+    assert [node["in"] for node in held["nodes"]] == [0, 2, 2]
+    assert status is TaskStatus.SUCCESS
+    assert [row["command"] for row in audit] == [
+        "PauseWorkflow",
+        "PauseWorkflow",
+        "ResumeWorkflow",
+        "PauseNode",
+        "StepNode",
+        "ResumeNode",
+    ]
+    assert {row["via"] for row in audit} == {"ENGINE"}
+
+
+@virtual_time
+async def test_a_read_after_an_answer_shows_its_effect(registry):
+    async with Engine(registry=registry) as engine:
+        run = await engine.start("s", DOCUMENT)
+        started = engine.gateway.summary(run.execution_id)
+        await run.stop(StopMode.KILL)
+        await run.wait()
+        ended = engine.gateway.detail(run.execution_id, ("nodes",))
+        with pytest.raises(ConflictError):
+            await run.pause()
+
+    assert started["status"] == "RUNNING"
+    assert ended["status"] == "CANCELLED"
+    assert {node["status"] for node in ended["nodes"]} == {"CANCELLED"}
+    assert engine.gateway.audit(run.execution_id)[-1]["outcome"] == "REJECTED"
+
+
+@virtual_time
+async def test_runs_are_listed_newest_first_and_paged(registry):
+    async with Engine(registry=registry) as engine:
+        ids = [(await engine.start("s", DOCUMENT)).execution_id for _ in range(5)]
+        other = await engine.start("t", DOCUMENT)
+        await other.stop(StopMode.KILL)
+        first = engine.gateway.executions(ExecutionQuery(session_ids=frozenset({"s"})), 2)
+        second = engine.gateway.executions(
+            ExecutionQuery(session_ids=frozenset({"s"})), 10, first.next_cursor
+        )
+        killed = engine.gateway.executions(
+            ExecutionQuery(statuses=frozenset({TaskStatus.CANCELLED})), 10
+        )
+        counted = engine.gateway.count(ExecutionQuery())
+
+    assert [item["executionId"] for item in first.items] == ids[:2:-1]
+    assert [item["executionId"] for item in second.items] == ids[2::-1]
+    assert second.next_cursor is None
+    assert [item["executionId"] for item in killed.items] == [other.execution_id]
+    assert counted == {"count": 6, "countCapped": False}
+
+
+@virtual_time
+async def test_two_engines_in_one_process_know_nothing_of_each_other(registry):
+    async with Engine(registry=registry) as one, Engine(registry=registry) as two:
+        run = await one.start("s", DOCUMENT)
+        with pytest.raises(NotFoundError):
+            two.gateway.summary(run.execution_id)
+        assert await run.wait() is TaskStatus.SUCCESS
+        assert one.feed.epoch == two.feed.epoch or one.feed is not two.feed
+        assert two.feed.head_seq == 0
+
+
+@virtual_time
+async def test_closing_drains_live_runs_and_leaves_no_task(registry):
+    async with Engine(registry=registry) as engine:
+        run = await engine.start("s", DOCUMENT)
+        await asyncio.sleep(1.5)
+
+    assert run._engine.tracker.state(run.execution_id).status is TaskStatus.STOPPED
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@virtual_time
+async def test_events_are_an_observable_too(registry):
+    from reactivex import operators as rx
+
+    seen = []
+    async with Engine(registry=registry) as engine:
+        engine.events.pipe(rx.filter(lambda event: event.type == "node.status")).subscribe(
+            lambda event: seen.append(event.node_id)
+        )
+        await asyncio.sleep(0.001)
+        await (await engine.start("s", DOCUMENT)).wait()
+        await asyncio.sleep(0.001)
+
+    assert set(seen) == {"in", "mid", "out"}
+
+
+@virtual_time
+async def test_the_same_key_gets_the_first_run(registry):
+    async with Engine(registry=registry) as engine:
+        first = await engine.start("s", DOCUMENT, {"a": 1}, idempotency_key="k")
+        again = await engine.start("s", DOCUMENT, {"a": 1}, idempotency_key="k")
+        other = await engine.start("s", DOCUMENT, {"a": 1}, idempotency_key="k2")
+
+    assert first.execution_id == again.execution_id != other.execution_id
+
+
+@virtual_time
+async def test_a_start_that_asks_for_what_is_not_there_is_refused(registry):
+    async with Engine(registry=registry) as engine:
+        with pytest.raises(NotFoundError):
+            await engine.start("s", "nowhere")
+        for payload in ({"yukta.priority": "high"}, {"yukta.version": 1}):
+            with pytest.raises(ValidationError):
+                await engine.start("s", DOCUMENT, payload)
+
+
+async def test_two_hundred_small_runs_leave_nothing_behind(registry):
+    document = {**DOCUMENT, "workflowId": "small", "nodes": [dict(n) for n in DOCUMENT["nodes"]]}
+    document["nodes"][0]["config"] = {"count": 1}
+    async with Engine(registry=registry) as engine:
+        runs = [await engine.start("s", document) for _ in range(200)]
+        statuses = {await run.wait(10) for run in runs}
+        assert statuses == {TaskStatus.SUCCESS}
+        assert engine._starter.live == {}
+    assert asyncio.all_tasks() == {asyncio.current_task()}

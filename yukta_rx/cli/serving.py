@@ -1,0 +1,194 @@
+"""A server from its start to its end: what it says, what signals do.  Features: HA-01, OBS-01."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from yukta_rx.app import Engine
+from yukta_rx.cli import losses
+from yukta_rx.cli.console import EXIT_INTERRUPTED, CliError, Console
+from yukta_rx.config.checks import require, store_types
+from yukta_rx.config.settings import StoreType
+from yukta_rx.config.units import show_duration
+from yukta_rx.control.commands import StopWorkflow
+from yukta_rx.control.gateway import ExecutionQuery
+from yukta_rx.errors import ConfigError, ConflictError
+from yukta_rx.http.server import HttpServer
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.streams.aio import Tasks
+from yukta_rx.streams.circuit import StopMode
+
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.plugins.registry import PluginRegistry
+
+log = logging.getLogger(__name__)
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+_ALL: Final = 500
+_LIVE: Final = frozenset(status for status in TaskStatus if not status.terminal)
+
+Work = Callable[[Engine], Awaitable[None]]
+
+
+async def serve(
+    console: Console,
+    settings: Settings,
+    registry: PluginRegistry,
+    *,
+    prepare: Work,
+    meanwhile: Work | None = None,
+    applied_from: str | None = None,
+) -> int:
+    """Serve until a signal comes; returns the exit code.
+
+    The first signal ends event streams, then lets runs finish within
+    `yukta.execution.shutdown-timeout`; a second one cancels them, a third ends the process.
+
+    Args:
+        console: where it says what it does.
+        settings: the settings in force.
+        registry: the node types.
+        prepare: done before the server listens.
+        meanwhile: goes on until the end.
+        applied_from: the folder that `prepare` applies.
+
+    Raises:
+        ConfigError: the settings cannot work.
+        CliError: the address cannot be had, or `prepare` refuses.
+    """
+    for warning in (*settings.warnings, *_checked(settings)):
+        log.warning("%s", warning)
+    async with AsyncExitStack() as stack:
+        signals = stack.enter_context(_Signals(console))
+        engine = await stack.enter_async_context(Engine(settings, registry=registry))
+        signals.engine = engine
+        await prepare(engine)
+        server = HttpServer(engine)
+        try:
+            await stack.enter_async_context(server)
+        except OSError as error:
+            raise _not_listening(settings, error) from error
+        _announce(console, settings, server.url, applied_from)
+        await signals.first(meanwhile)
+        if not console.as_json:
+            grace = show_duration(settings.execution.shutdown_timeout)
+            console.say(f"yukta: shutting down; runs get {grace} to finish", "yellow")
+    return 0
+
+
+def _checked(settings: Settings) -> tuple[str, ...]:
+    warnings = require(settings)
+    others = [
+        f"yukta.{store}.store-type = {kind}: this version keeps everything in memory"
+        for store, kind in store_types(settings).items()
+        if kind is not StoreType.MEMORY
+    ]
+    if others:
+        raise ConfigError(others)
+    return warnings
+
+
+def _announce(console: Console, settings: Settings, url: str, applied_from: str | None) -> None:
+    if console.as_json:
+        states = list(losses.kinds_of_state(settings))
+        shown: dict[str, Any] = {
+            "type": "serving",
+            "url": url,
+            "profile": str(settings.profile),
+            "loses": [state.as_dict() for state in states if state.lost],
+            "keeps": [state.as_dict() for state in states if not state.lost],
+        }
+        console.say_json(shown)
+        return
+    console.say(f"yukta: serving on {url}, profile {settings.profile}", "green")
+    for line in losses.said(settings, applied_from):
+        console.say(f"yukta: {line}")
+
+
+def _not_listening(settings: Settings, error: OSError) -> CliError:
+    host = f"[{settings.http.host}]" if ":" in settings.http.host else settings.http.host
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+    return CliError(
+        f"cannot listen on {host}:{settings.http.port}: {(reason or str(error)).lower()}",
+        code="address_unavailable",
+    )
+
+
+class _Signals:
+    """SIGINT and SIGTERM while a server runs.
+
+    Handlers of the process and not of the loop: the third signal ends the process even when a
+    plugin holds the loop up.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.engine: Engine | None = None
+        self._console = console
+        self._count = 0
+        self._loop = asyncio.get_running_loop()
+        self._first = asyncio.Event()
+        self._tasks = Tasks(self._loop, lambda: None)
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            self._before[number] = signal.signal(number, self._caught)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._tasks.cancel()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    async def first(self, meanwhile: Work | None) -> None:
+        """Wait for the first signal."""
+        if meanwhile is None or self.engine is None:
+            await self._first.wait()
+            return
+        async with asyncio.TaskGroup() as group:
+            working = group.create_task(_forever(meanwhile, self.engine))
+            await self._first.wait()
+            working.cancel()
+
+    def _caught(self, _number: int, _frame: FrameType | None) -> None:
+        self._count += 1
+        if self._count > 2:
+            os.write(2, b"yukta: gave up waiting for the runs\n")
+            os._exit(EXIT_INTERRUPTED)
+        # No writing here: the interrupted code may be in the middle of it.
+        self._loop.call_soon_threadsafe(self._act, self._count)
+
+    def _act(self, count: int) -> None:
+        self._first.set()
+        if count > 1 and self.engine is not None:
+            if not self._console.as_json:
+                self._console.say("yukta: cancelling the runs", "yellow")
+            self._tasks.spawn(_cancel_runs(self.engine), "yukta serve cancel")
+
+
+async def _forever(work: Work, engine: Engine) -> None:
+    await work(engine)
+
+
+async def _cancel_runs(engine: Engine) -> None:
+    live = engine.gateway.executions(ExecutionQuery(statuses=_LIVE), _ALL)
+    for run in live.items:
+        command = StopWorkflow(execution_id=run["executionId"], mode=StopMode.CANCEL)
+        try:
+            await engine.gateway.command(command, actor="signal", via="CLI")
+        except ConflictError as error:
+            log.debug("%s", error)  # it ended meanwhile

@@ -1,0 +1,160 @@
+"""What the events carry: a JSON Schema of `data` for each type. Feature: OBS-01."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Final
+
+from pydantic import BaseModel, create_model
+
+from yukta_rx.http.shapes import (
+    AuditRow,
+    Count,
+    EdgeState,
+    Event,
+    LogLine,
+    Milliseconds,
+    NodeError,
+    RunError,
+    Shape,
+    Totals,
+)
+from yukta_rx.model.events import EVENT_TYPES, SAMPLE_TYPES
+from yukta_rx.model.status import TaskStatus  # noqa: TC001  (pydantic reads the annotation)
+
+
+class Queued(Shape):
+    """A start waits for a slot."""
+
+    position: Count
+    reason: str
+
+
+class StartedData(Shape):
+    """A run began."""
+
+    definition_version: str
+
+
+class RunStatus(Shape):
+    """A run's status moved forward; `version` grows by one per change."""
+
+    status: TaskStatus
+    previous: TaskStatus
+    version: Count
+
+
+class RunProgress(Shape):
+    """How many nodes have which status."""
+
+    version: Count
+    counts: dict[str, Count]
+
+
+class Finished(Shape):
+    """A run ended; each has exactly one of these."""
+
+    status: TaskStatus
+    error: RunError | None = None
+    totals: Totals
+
+
+class NodeStatus(Shape):
+    """A node's status moved forward."""
+
+    status: TaskStatus
+    previous: TaskStatus
+    attempt: int | None = None
+    error: NodeError | None = None
+
+
+class Retry(Shape):
+    """A message gets another attempt."""
+
+    message_id: str
+    attempt: int
+    delay_ms: Milliseconds
+    error: Any
+
+
+class AttemptDiscarded(Shape):
+    """What an attempt had made was thrown away."""
+
+    message_id: str
+    attempt: int
+    outputs: Count
+
+
+class MessageFailed(Shape):
+    """A message was given up."""
+
+    message_id: str
+    attempts: int
+    error: Any
+    action: str
+
+
+class DeadLetter(Shape):
+    """A message went to the `error` port."""
+
+    message_id: str
+    exception: str
+
+
+class BreakpointHit(Shape):
+    """A valve holds a message."""
+
+    message_id: str
+
+
+class NodeStats(Shape):
+    """The counters of a node."""
+
+
+class EdgeDropped(Shape):
+    """A buffer dropped messages."""
+
+    count: Count
+    sample: list[Any]
+
+
+class Resource(Shape):
+    """The resource concerned."""
+
+
+_DATA: Final[dict[str, type[BaseModel]]] = {
+    "execution.queued": Queued,
+    "execution.started": StartedData,
+    "execution.status": RunStatus,
+    "execution.progress": RunProgress,
+    "execution.finished": Finished,
+    "node.status": NodeStatus,
+    "node.retry": Retry,
+    "node.attempt_discarded": AttemptDiscarded,
+    "node.message_failed": MessageFailed,
+    "node.dead_letter": DeadLetter,
+    "node.breakpoint_hit": BreakpointHit,
+    "node.stats": NodeStats,
+    "node.log": LogLine,
+    "edge.stats": EdgeState,
+    "edge.dropped": EdgeDropped,
+    "control.applied": AuditRow,
+    "control.rejected": AuditRow,
+}
+
+
+@cache
+def event_catalogue() -> tuple[dict[str, Any], ...]:
+    """Return every event type: its name, whether it is a sample, and the schema of the event."""
+    return tuple(
+        {"type": name, "sample": name in SAMPLE_TYPES, "schema": _schema(name)}
+        for name in sorted(EVENT_TYPES)
+    )
+
+
+def _schema(name: str) -> dict[str, Any]:
+    data = _DATA.get(name, Resource)
+    model = create_model(f"Event of {name}", __base__=Event, data=(data, ...))
+    schema: dict[str, Any] = model.model_json_schema(by_alias=True)
+    schema["properties"]["type"] = {"const": name}
+    return schema

@@ -1,0 +1,394 @@
+"""EventFeed: every event once, numbered, kept in a ring, for any number of subscribers.
+
+The ring holds the events; a subscriber holds numbers. So a thousand subscribers that never read
+cost a thousand short lists of integers, and an event is encoded once, when the first one reads it.
+
+Facts are numbered and delivered in order, each once, or their loss is told. Samples
+(`execution.progress`, `node.stats`, `edge.stats`) have no number: of each key only the newest is
+delivered, at most once per `coalesce_ms`.
+
+Feature: OBS-01.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from yukta_rx.errors import (
+    BadRequestError,
+    CursorExpiredError,
+    TooManyStreamsError,
+)
+from yukta_rx.model.events import SAMPLE_TYPES, ExecutionEvent
+from yukta_rx.observe.filters import EventFilter
+from yukta_rx.observe.frames import Frame, closing
+from yukta_rx.observe.journal import Gap
+from yukta_rx.observe.ring import OVERHEAD, Ring, weigh
+from yukta_rx.observe.subscription import FeedSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.metrics import Meters
+    from yukta_rx.streams.clock import LoopClock
+
+CAPACITY: Final = 256
+"""Events that a subscriber may leave unread before the oldest of them are dropped."""
+
+COALESCE_MS: Final = 500
+COALESCE_RANGE: Final = (100, 10_000)
+RETRY_LATER: Final = 5.0
+
+WANTS_ALL: Final = EventFilter()
+
+SampleKey = tuple[str, str, str]
+"""(execution id, type, node id or edge)."""
+
+
+class Entry:
+    """One event in the ring, or one sample; its frame is made when somebody reads it."""
+
+    __slots__ = ("_frame", "event", "id")
+
+    def __init__(self, event: ExecutionEvent, id: str | None) -> None:
+        self.event = event
+        self.id = id
+        self._frame: Frame | None = None
+
+    @property
+    def frame(self) -> Frame:
+        """The event as every reader gets it."""
+        if self._frame is None:
+            self._frame = Frame.of(self.event.type, self.form(), id=self.id)
+        return self._frame
+
+    def form(self) -> dict[str, Any]:
+        """The event in its JSON form."""
+        shown = self.event.as_dict()
+        return shown if self.id is None else {"id": self.id} | shown
+
+
+class StreamCap:
+    """Counts open streams; use it as a context manager around one of them.
+
+    Args:
+        limit: how many may be open.
+    """
+
+    __slots__ = ("limit", "open")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.open = 0
+
+    def take(self) -> None:
+        """Count one more.
+
+        Raises:
+            TooManyStreamsError: that would be one too many.
+        """
+        if self.open >= self.limit:
+            detail = f"{self.open} event streams are open, as many as are allowed"
+            raise TooManyStreamsError(detail, retry_after=RETRY_LATER)
+        self.open += 1
+
+    def give(self) -> None:
+        """Count one less."""
+        self.open -= 1
+
+    def __enter__(self) -> Self:
+        self.take()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.give()
+
+
+class FeedPage(NamedTuple):
+    """Some events of the feed.
+
+    Attributes:
+        items: JSON forms, oldest first.
+        next_cursor: where to read on.
+        gap: without a cursor to begin at, what the ring no longer holds.
+    """
+
+    items: list[dict[str, Any]]
+    next_cursor: str
+    gap: Gap | None
+
+
+class EventFeed:
+    """The events of all runs. Belongs to the thread of the loop.
+
+    Args:
+        clock: tells the time.
+        settings: the settings in force.
+        meters: where losses are counted.
+        epoch: names this life of the feed; the time in base 36 unless given.
+
+    Attributes:
+        epoch: first half of every id; an id of another epoch is of another life.
+        cap: counts open streams; the server's other streams count here too.
+        on_listen: called when a subscriber comes who takes samples.
+        lost_events: counts the events that slow subscribers lost.
+        lost_samples: counts the samples that went because too many waited.
+    """
+
+    def __init__(
+        self,
+        clock: LoopClock,
+        settings: Settings,
+        meters: Meters,
+        *,
+        epoch: str | None = None,
+    ) -> None:
+        group = settings.streaming
+        self.clock = clock
+        self.epoch = epoch if epoch is not None else base36(int(clock.wall().timestamp() * 1000))
+        self.cap = StreamCap(group.max_streams)
+        self.lost_events = meters.counter("yukta.tracker.dropped", type="event", kind="sse")
+        self.lost_samples = meters.counter("yukta.tracker.dropped", type="sample", kind="sse")
+        meters.watch("yukta.streams.open", lambda: self.cap.open)
+        self.on_listen: Callable[[], None] = lambda: None
+        self.closed = False
+        self._size = group.replay_events
+        self._max_weight = int(group.replay_max_bytes)
+        self._ring: Ring[Entry] = Ring()
+        self._subscriptions: set[FeedSubscription] = set()
+        self._sampling: set[FeedSubscription] = set()
+        self._newest: dict[str, dict[SampleKey, Entry]] = {}
+
+    @property
+    def head_seq(self) -> int:
+        """Number of the newest event; 0 before the first."""
+        return self._ring.last
+
+    @property
+    def oldest_seq(self) -> int:
+        """Number of the oldest event in the ring; one more than `head_seq` if it is empty."""
+        return self._ring.first
+
+    @property
+    def last_id(self) -> str:
+        """The place behind the newest event."""
+        return self.id_of(self._ring.last)
+
+    @property
+    def listening(self) -> bool:
+        """Whether anybody is subscribed."""
+        return bool(self._subscriptions)
+
+    @property
+    def sampling(self) -> bool:
+        """Whether any subscriber takes samples."""
+        return bool(self._sampling)
+
+    def id_of(self, seq: int) -> str:
+        """Return the id of an event by its number."""
+        return f"{self.epoch}:{seq}"
+
+    def samples(self, execution_id: str, session_id: str, workflow_id: str) -> bool:
+        """Whether any subscriber takes samples of a run."""
+        return any(
+            subscription.filters.matches_run(execution_id, session_id, workflow_id)
+            for subscription in self._sampling
+        )
+
+    # -- writing
+
+    def publish(self, event: ExecutionEvent) -> None:
+        """Number an event, keep it, and have every subscriber look who wants it.
+
+        A sample gets no number and is not kept, but for the newest of each key.
+        """
+        if event.type in SAMPLE_TYPES:
+            self._publish_sample(event)
+            return
+        ring = self._ring
+        seq = ring.last + 1
+        ring.append(Entry(event, self.id_of(seq)), OVERHEAD + weigh(event.data))
+        while len(ring) > self._size or (ring.weight > self._max_weight and len(ring) > 1):
+            ring.pop()
+        for subscription in self._subscriptions:
+            if subscription.wants_all or subscription.filters.matches(event):
+                subscription.offer(seq)
+        if event.type == "execution.finished":
+            self._newest.pop(event.execution_id, None)
+
+    def _publish_sample(self, event: ExecutionEvent) -> None:
+        entry = Entry(event, None)
+        key = sample_key(event)
+        self._newest.setdefault(event.execution_id, {})[key] = entry
+        for subscription in self._sampling:
+            if subscription.wants_all or subscription.filters.matches(event):
+                subscription.offer_sample(key, entry)
+
+    # -- reading
+
+    def subscribe(
+        self,
+        filters: EventFilter = WANTS_ALL,
+        *,
+        after: str | None = None,
+        coalesce_ms: int = COALESCE_MS,
+        capacity: int = CAPACITY,
+        heartbeat: bool = False,
+    ) -> FeedSubscription:
+        """Begin to listen, from now on or behind an event that one has.
+
+        The first frame is `stream.hello`. Then come the events behind `after`, or, if that place
+        is not known any more, one `stream.reset`; then what happens, each event once and in
+        order. Close it, or use it in a `with` statement.
+
+        Args:
+            filters: which events.
+            after: the id of the last event that one has, as it was sent.
+            coalesce_ms: how often samples are delivered at most, 100 to 10,000 ms.
+            capacity: events that may wait unread before the oldest are dropped.
+            heartbeat: whether to send `stream.heartbeat` now and then.
+
+        Raises:
+            TooManyStreamsError: too many streams are open.
+            BadRequestError: code `invalid_parameter`: `coalesce_ms` is out of its range.
+        """
+        low, high = COALESCE_RANGE
+        if not low <= coalesce_ms <= high:
+            raise BadRequestError(
+                f"coalesceMs is {coalesce_ms}, not from {low} to {high}",
+                code="invalid_parameter",
+                parameter="coalesceMs",
+            )
+        self.cap.take()
+        made = FeedSubscription(
+            self, filters, coalesce_ms=coalesce_ms, capacity=capacity, heartbeat=heartbeat
+        )
+        reason, seq = self._place(after)
+        if reason is None:
+            made.begin(seq, self._wanted(filters, seq))
+        else:
+            made.begin(seq, [], reset=reason)
+        if self.closed:
+            made.finish(closing("shutting_down"))
+            return made
+        self._subscriptions.add(made)
+        if filters.takes_samples:
+            self._sampling.add(made)
+            self._catch_up(made)
+            self.on_listen()
+        return made
+
+    def read(self, filters: EventFilter, after: str | None, limit: int) -> FeedPage:
+        """Return events behind a place, without waiting.
+
+        Args:
+            filters: which events.
+            after: where a page before ended; None is the oldest event that is kept.
+            limit: how many at most.
+
+        Raises:
+            BadRequestError: code `invalid_cursor`: that is no place in a feed.
+            CursorExpiredError: the place is not known any more; `oldest` is the first that is.
+        """
+        ring = self._ring
+        gap = None
+        if after is None:
+            seq = ring.first - 1
+            if seq:
+                gap = Gap(1, seq, seq)
+        else:
+            if parse_id(after) is None:
+                raise BadRequestError(f"no cursor of the feed: {after!a}", code="invalid_cursor")
+            reason, seq = self._place(after)
+            if reason is not None:
+                oldest = self.id_of(ring.first - 1)
+                detail = f"the feed no longer knows {after!a}; it begins behind {oldest}"
+                raise CursorExpiredError(detail, oldest=oldest)
+        entries, seq = ring.find(seq, lambda entry: filters.matches(entry.event), limit)
+        return FeedPage([entry.form() for entry in entries], self.id_of(seq), gap)
+
+    def entry(self, seq: int) -> Entry | None:
+        """Return an event by its number, None if the ring does not hold it."""
+        return self._ring.get(seq)
+
+    def newest(self, event: ExecutionEvent) -> ExecutionEvent | None:
+        """Return the sample that this one would take the place of."""
+        entry = self._newest.get(event.execution_id, {}).get(sample_key(event))
+        return entry.event if entry is not None else None
+
+    def detach(self, subscription: FeedSubscription) -> None:
+        """A subscription gets nothing more."""
+        self._subscriptions.discard(subscription)
+        self._sampling.discard(subscription)
+        if not self._sampling:
+            # Nobody takes new ones from here on, so these grow old.
+            self._newest.clear()
+
+    def forget(self, subscription: FeedSubscription) -> None:
+        """A subscription is closed."""
+        self.detach(subscription)
+        self.cap.give()
+
+    def close(self, reason: str) -> None:
+        """End every subscription: what waits for it, `stream.closing`, the end."""
+        self.closed = True
+        last = closing(reason)
+        for subscription in tuple(self._subscriptions):
+            subscription.finish(last)
+
+    def _place(self, after: str | None) -> tuple[str | None, int]:
+        """Where to begin: why it cannot be behind `after`, and the number to begin behind."""
+        head = self._ring.last
+        if after is None:
+            return None, head
+        place = parse_id(after)
+        if place is None or place[0] != self.epoch or place[1] > head:
+            return "epoch", head
+        if place[1] + 1 < self._ring.first:
+            return "evicted", head
+        return None, place[1]
+
+    def _wanted(self, filters: EventFilter, after: int) -> list[int]:
+        ring = self._ring
+        if filters.everything:
+            return list(range(after + 1, ring.last + 1))
+        return [
+            seq
+            for seq in range(after + 1, ring.last + 1)
+            if (entry := ring.get(seq)) is not None and filters.matches(entry.event)
+        ]
+
+    def _catch_up(self, made: FeedSubscription) -> None:
+        """Give a newcomer the samples that others have already and that are still true."""
+        for newest in self._newest.values():
+            for key, entry in newest.items():
+                if made.filters.matches(entry.event):
+                    made.offer_sample(key, entry)
+
+
+def parse_id(text: str) -> tuple[str, int] | None:
+    """Return epoch and number of an event's id, None if it is none."""
+    epoch, colon, number = text.rpartition(":")
+    if not colon or not (number.isascii() and number.isdecimal() and len(number) <= 18):
+        return None
+    return epoch, int(number)
+
+
+def sample_key(event: ExecutionEvent) -> SampleKey:
+    """What a sample is the newest of."""
+    what = event.node_id or ""
+    if event.type == "edge.stats":
+        data = event.data
+        what = f"{data.get('source')} {data.get('target')} {data.get('sourcePort', '')}"
+    return event.execution_id, event.type, what
+
+
+def base36(number: int) -> str:
+    """Return a number of zero or more in digits and small letters."""
+    digits = ""
+    while True:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+        if not number:
+            return digits

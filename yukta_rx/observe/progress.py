@@ -1,0 +1,164 @@
+"""ProgressHistory: snapshots of each run, for who follows it and for who comes late.
+
+Feature: OBS-01.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.errors import NotFoundError
+from yukta_rx.model.codec import loads_external
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.observe.frames import Frame
+from yukta_rx.observe.journal import Gap, Journal, JournalReader, Kept
+from yukta_rx.observe.ring import OVERHEAD
+from yukta_rx.observe.stores import JournalStore
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.streams.clock import Clock
+
+
+class ProgressSnapshot:
+    """A run at one moment, encoded.
+
+    Attributes:
+        version: grows from snapshot to snapshot of a run.
+        terminal: whether the run had ended, so that none follows.
+        frame: the snapshot for a stream, named `execution.progress`; its id is the version.
+    """
+
+    __slots__ = ("frame", "terminal", "version")
+
+    def __init__(self, shown: Mapping[str, Any]) -> None:
+        self.version: int = shown["version"]
+        self.terminal = TaskStatus(shown["execution"]["status"]).terminal
+        self.frame = Frame.of("execution.progress", shown, id=str(self.version))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as API.md's `ProgressSnapshot`."""
+        shown: dict[str, Any] = loads_external(self.frame.data)
+        return shown
+
+
+class RunProgress(Journal[ProgressSnapshot]):
+    """The newest snapshots of one run, their versions growing."""
+
+    __slots__ = ("newest",)
+
+    def __init__(self, history: ProgressHistory, keep: int) -> None:
+        super().__init__(history.budget, keep, keep)
+        self.newest: ProgressSnapshot | None = None
+
+    def record(self, snapshot: ProgressSnapshot, at: float) -> bool:
+        """Add a snapshot; one that is not newer than the newest is dropped.
+
+        Returns:
+            Whether it was added.
+        """
+        if self.ended or (self.newest is not None and snapshot.version <= self.newest.version):
+            return False
+        self.newest = snapshot
+        self.add(snapshot, at, OVERHEAD + len(snapshot.frame.data))
+        if snapshot.terminal:
+            self.end()
+        return True
+
+    def behind(self, version: int) -> int:
+        """Return the cursor behind which only snapshots newer than `version` stand."""
+        _, kept, _ = self.find(None, None, self.last)
+        return next((one.cursor - 1 for one in kept if one.item.version > version), self.last)
+
+    def show(self, kept: Kept[ProgressSnapshot]) -> ProgressSnapshot:
+        """The snapshot itself."""
+        return kept.item
+
+    def render(self, kept: Kept[ProgressSnapshot]) -> Frame:
+        """The snapshot's own frame."""
+        return kept.item.frame
+
+
+class ProgressReader(JournalReader[ProgressSnapshot]):
+    """Follows the snapshots of one run; those it misses do not matter, so there are no gaps."""
+
+    __slots__ = ()
+
+    def _pull(self, limit: int) -> list[Kept[ProgressSnapshot] | Gap]:
+        return [kept for kept in super()._pull(limit) if not isinstance(kept, Gap)]
+
+
+class ProgressHistory(JournalStore[RunProgress]):
+    """The snapshots of all runs.
+
+    Args:
+        settings: the settings in force.
+        clock: tells the time.
+
+    Attributes:
+        on_follow: called with an execution id when somebody begins to follow that run.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        group = settings.streaming
+        super().__init__(
+            clock,
+            ttl=group.status_history_ttl_minutes * 60.0,
+            capacity=group.status_history_max_executions,
+            max_bytes=group.status_history_max_bytes,
+            renew=False,
+        )
+        self._per_run = group.status_history_max_per_run
+        self.on_follow: Callable[[str], None] = lambda _id: None
+
+    def record(self, execution_id: str, snapshot: ProgressSnapshot) -> bool:
+        """Add a snapshot of a run; an older one than is known is dropped.
+
+        Returns:
+            Whether it was added.
+        """
+        run = self.get(execution_id)
+        if run is None:
+            run = self.keep(execution_id, RunProgress(self, self._per_run))
+        added = run.record(snapshot, self.clock.now())
+        if run.ended:
+            self.retire(execution_id)
+        return added
+
+    def newest(self, execution_id: str) -> ProgressSnapshot | None:
+        """Return the newest snapshot of a run, None if there is none (any more)."""
+        run = self.get(execution_id)
+        return run.newest if run is not None else None
+
+    def history(self, execution_id: str) -> list[ProgressSnapshot]:
+        """Return what is kept of a run, oldest first."""
+        run = self.get(execution_id)
+        return list(run.page(None, None, run.last).items) if run is not None else []
+
+    def followed(self, execution_id: str) -> bool:
+        """Whether somebody follows a run."""
+        run = self.get(execution_id)
+        return run is not None and run.in_use
+
+    def follow(self, execution_id: str, after: int | None = None) -> ProgressReader:
+        """Follow a run until its last snapshot: what is kept of it, then what comes.
+
+        Args:
+            execution_id: the run.
+            after: version of the newest snapshot that one has; versions go on from there.
+
+        Raises:
+            NotFoundError: code `execution_not_found`: no snapshots of it are kept.
+        """
+        run = self.get(execution_id)
+        if run is None:
+            raise NotFoundError(
+                f"no progress of run {execution_id} is kept",
+                code="execution_not_found",
+                executionId=execution_id,
+            )
+        reader = ProgressReader(run, run.behind(after) if after is not None else None)
+        self.on_follow(execution_id)
+        return reader

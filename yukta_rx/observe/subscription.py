@@ -1,0 +1,239 @@
+"""FeedSubscription: one subscriber of the feed: what it has to get yet, and what it lost.
+
+Feature: OBS-01.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from yukta_rx.observe.frames import RETRY_MS, Frame
+from yukta_rx.observe.journal import Gap
+from yukta_rx.observe.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from yukta_rx.observe.feed import Entry, EventFeed, SampleKey
+    from yukta_rx.observe.filters import EventFilter
+    from yukta_rx.streams.clock import Timer
+
+HEARTBEAT: Final = 5.0
+"""Seconds between two `stream.heartbeat`."""
+
+MAX_SAMPLES: Final = 10_000
+"""Samples of different keys that may wait; only who never reads comes near it."""
+
+
+class FeedSubscription(Reader[Frame]):
+    """The frames of the feed for one subscriber; made by `EventFeed.subscribe`.
+
+    Attributes:
+        filters: what it wants.
+        wants_all: whether that is everything.
+        dropped: events that it lost because it read too slowly.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_capacity",
+        "_coalesce",
+        "_due",
+        "_feed",
+        "_first",
+        "_flush_timer",
+        "_flushed_at",
+        "_gap",
+        "_heartbeat_timer",
+        "_last",
+        "_over_now",
+        "_pending",
+        "_samples",
+        "_ticked",
+        "dropped",
+        "filters",
+        "wants_all",
+    )
+
+    def __init__(
+        self,
+        feed: EventFeed,
+        filters: EventFilter,
+        *,
+        coalesce_ms: int,
+        capacity: int,
+        heartbeat: bool,
+    ) -> None:
+        super().__init__()
+        self.filters = filters
+        self.wants_all = filters.everything
+        self.dropped = 0
+        self._feed = feed
+        self._coalesce = coalesce_ms / 1000
+        self._capacity = capacity
+        self._pending: deque[int] = deque()
+        self._backlog = 0
+        self._gap: Gap | None = None
+        self._first: list[Frame] = []
+        self._last: Frame | None = None
+        self._over_now = False
+        self._samples: dict[SampleKey, Entry] = {}
+        self._due = False
+        self._flushed_at = float("-inf")
+        self._flush_timer: Timer | None = None
+        self._heartbeat_timer: Timer | None = None
+        self._ticked = False
+        if heartbeat:
+            self._beat_later()
+
+    # -- told by the feed
+
+    def begin(self, after: int, backlog: Iterable[int], *, reset: str | None = None) -> None:
+        """Begin behind an event, with those that the subscriber has missed."""
+        feed = self._feed
+        self._pending.extend(backlog)
+        self._backlog = len(self._pending)
+        hello = {
+            "epoch": feed.epoch,
+            "headSeq": feed.head_seq,
+            "oldestSeq": feed.oldest_seq,
+            "leader": True,
+            "filters": self.filters.as_dict(),
+            "retryMs": RETRY_MS,
+            "coalesceMs": round(self._coalesce * 1000),
+        }
+        place = feed.id_of(after)
+        self._first.append(Frame.of("stream.hello", hello, id=place, retry=RETRY_MS))
+        if reset is not None:
+            lost = {"reason": reset, "oldestSeq": feed.oldest_seq}
+            self._first.append(Frame.of("stream.reset", lost, id=place))
+
+    def offer(self, seq: int) -> None:
+        """A wanted event happened."""
+        pending = self._pending
+        pending.append(seq)
+        if len(pending) > self._capacity + self._backlog:
+            self._lose(pending.popleft())
+        self.wake()
+
+    def offer_sample(self, key: SampleKey, entry: Entry) -> None:
+        """A wanted sample was taken; it takes the place of the one before."""
+        samples = self._samples
+        if key not in samples and len(samples) >= MAX_SAMPLES:
+            del samples[next(iter(samples))]
+            self._feed.lost_samples.add()
+        samples[key] = entry
+        if self._flush_timer is None and not self._due:
+            clock = self._feed.clock
+            when = max(clock.now(), self._flushed_at + self._coalesce)
+            self._flush_timer = clock.call_at(when, self._flush)
+
+    def finish(self, last: Frame) -> None:
+        """Nothing follows what waits but this frame."""
+        self._last = last
+        self._feed.detach(self)
+        self.wake()
+
+    # -- reading
+
+    @property
+    def position(self) -> str:
+        """The id up to which everything was handed out: what to resume behind."""
+        if self._gap is not None:
+            return self._feed.id_of(self._gap.start - 1)
+        return self._feed.id_of(self._pending[0] - 1 if self._pending else self._feed.head_seq)
+
+    def _pull(self, limit: int) -> list[Frame]:
+        out = self._first[:limit]
+        del self._first[:limit]
+        self._pull_facts(out, limit)
+        if self._pending or self._gap is not None:
+            return out
+        self._backlog = 0
+        if self._due or (self._last is not None and self._samples):
+            self._pull_samples(out, limit)
+        if self._ticked and len(out) < limit:
+            self._ticked = False
+            head = {"headSeq": self._feed.head_seq}
+            out.append(Frame.of("stream.heartbeat", head, id=self.position))
+        if self._last is not None and not self._samples and len(out) < limit:
+            out.append(self._last)
+            self._last = None
+            self._over_now = True
+        return out
+
+    def _pull_facts(self, out: list[Frame], limit: int) -> None:
+        feed, pending = self._feed, self._pending
+        while pending and len(out) < limit:
+            entry = feed.entry(pending[0])
+            if entry is None:
+                self._lose(pending.popleft())
+            elif self._gap is not None:
+                out.append(self._told())
+            elif self._samples and entry.event.type == "execution.finished":
+                # Nothing of a run comes behind its end, so the last samples go before it.
+                run = entry.event.execution_id
+                keys = [key for key in self._samples if key[0] == run]
+                out += [self._samples.pop(key).frame for key in keys[: limit - len(out)]]
+                if len(out) < limit:
+                    pending.popleft()
+                    out.append(entry.frame)
+            else:
+                pending.popleft()
+                out.append(entry.frame)
+        if self._gap is not None and not pending and len(out) < limit:
+            out.append(self._told())
+
+    def _pull_samples(self, out: list[Frame], limit: int) -> None:
+        samples = self._samples
+        out += [samples.pop(key).frame for key in list(samples)[: limit - len(out)]]
+        if not samples:
+            self._due = False
+            self._flushed_at = self._feed.clock.now()
+
+    def _over(self) -> bool:
+        return self._over_now
+
+    def _item(self, kept: Frame) -> Frame:
+        return kept
+
+    def _frame(self, kept: Frame) -> Frame:
+        return kept
+
+    def _let_go(self) -> None:
+        for timer in (self._flush_timer, self._heartbeat_timer):
+            if timer is not None:
+                timer.cancel()
+        self._flush_timer = self._heartbeat_timer = None
+        self._pending.clear()
+        self._samples.clear()
+        self._feed.forget(self)
+
+    # -- losses and timers
+
+    def _lose(self, seq: int) -> None:
+        self.dropped += 1
+        self._feed.lost_events.add()
+        gap = self._gap
+        first, lost = (seq, 0) if gap is None else (gap.start, gap.dropped)
+        self._gap = Gap(first, seq, lost + 1, "slow-consumer")
+
+    def _told(self) -> Frame:
+        gap, self._gap = self._gap, None
+        assert gap is not None
+        return Frame.of("stream.gap", gap.as_dict(), id=self._feed.id_of(gap.stop))
+
+    def _flush(self) -> None:
+        self._flush_timer = None
+        self._due = True
+        self.wake()
+
+    def _beat_later(self) -> None:
+        clock = self._feed.clock
+        self._heartbeat_timer = clock.call_at(clock.now() + HEARTBEAT, self._beat)
+
+    def _beat(self) -> None:
+        self._ticked = True
+        self.wake()
+        self._beat_later()

@@ -1,0 +1,481 @@
+"""Tracker: one ordered queue for what runs say, one consumer, and what is known of every run.
+
+`emit` only appends. The consumer works in two steps. The first applies events to the state of
+their run; it is cheap, and every read does it for itself first, so a read shows all that was
+emitted before it. The second hands events to the feed, at most so many per turn of the loop that
+a subscriber who keeps up finds room for them.
+
+Features: OBS-01, OBS-02, OBS-04.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from yukta_rx.errors import EngineError
+from yukta_rx.model.codec import dumps_plain, loads_external
+from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.results import ResultEvent, ResultType
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.model.times import rfc3339
+from yukta_rx.observe.frames import showable
+from yukta_rx.observe.progress import ProgressSnapshot
+from yukta_rx.observe.sampler import LiveRun, Sampler, Watched, complete, without_edges
+from yukta_rx.observe.sessions import SessionBook
+from yukta_rx.observe.shelf import Shelf
+from yukta_rx.observe.state import OWN, NodeMark, RunState
+from yukta_rx.observe.telemetry import RunTelemetry
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.metrics import Meters
+    from yukta_rx.observe.feed import EventFeed
+    from yukta_rx.observe.logs import LogStore
+    from yukta_rx.observe.progress import ProgressHistory
+    from yukta_rx.observe.results import ResultStore
+    from yukta_rx.streams.clock import LoopClock
+
+log = logging.getLogger(__name__)
+
+WAITING_LINES: Final = 10_000
+"""Log lines that may wait; further ones are dropped, counted, and a line in their place says so."""
+
+TURN: Final = 0.002
+"""Seconds of work after which others get their turn."""
+
+PER_TURN: Final = 128
+"""Events per turn for a feed that somebody reads: half of what a subscriber has room for."""
+
+_LOOK_AT_CLOCK: Final = 16
+
+_OPENING: Final = frozenset({"execution.queued", "execution.started"})
+
+
+class _Dropped:
+    """Stands in the queue where lines of one run were dropped."""
+
+    __slots__ = ("count", "first", "one_node")
+
+    def __init__(self, first: ExecutionEvent) -> None:
+        self.first = first
+        self.count = 0
+        self.one_node = True
+
+    def add(self, event: ExecutionEvent) -> None:
+        self.count += 1
+        self.one_node = self.one_node and event.node_id == self.first.node_id
+
+    def as_event(self) -> ExecutionEvent:
+        line = f"{self.count} lines dropped here"
+        return msgspec.structs.replace(
+            self.first,
+            node_id=self.first.node_id if self.one_node else None,
+            data={"stream": "engine", "level": "WARNING", "line": line},
+        )
+
+
+class Tracker:
+    """Knows every run. Belongs to the thread of the loop.
+
+    Args:
+        settings: the settings in force.
+        clock: tells the time.
+        feed: gets every event that was accepted.
+        results: told of runs that are forgotten before their time.
+        logs: gets the lines.
+        progress: gets the snapshots.
+        meters: where nodes, runs and losses are counted.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: LoopClock,
+        feed: EventFeed,
+        results: ResultStore,
+        logs: LogStore,
+        progress: ProgressHistory,
+        meters: Meters,
+    ) -> None:
+        group = settings.tracker
+        self._clock = clock
+        self._feed = feed
+        self._results = results
+        self._logs = logs
+        self._progress = progress
+        self._telemetry = RunTelemetry(meters)
+        self._sessions = SessionBook(group.max_sessions)
+        self._runs: Shelf[Watched] = Shelf(
+            clock,
+            ttl=group.cleanup_ttl.total_seconds(),
+            capacity=group.max_executions,
+            gone=lambda watched: self._sessions.gone(
+                watched.state.session_id, watched.state.execution_id
+            ),
+        )
+        self._inbox: deque[ExecutionEvent | _Dropped] = deque()
+        self._outbox: deque[ExecutionEvent] = deque()
+        self._published = 0
+        self._lines = 0
+        self._dropped: dict[str, _Dropped] = {}
+        self._waiter: asyncio.Future[None] | None = None
+        self._drained: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._stopping = self._stopped = False
+        self._consumer: asyncio.Task[None] | None = None
+        self._tasks: Tasks | None = None
+        self._sampler = Sampler(clock, feed, progress, self._runs.live)
+        feed.on_listen = self._sampler.wake
+        progress.on_follow = self._followed
+        results.on_drop = lambda n: self._telemetry.dropped("result", "late", n)
+        meters.watch("yukta.tracker.queue.depth", lambda: len(self._inbox) + len(self._outbox))
+
+    # -- life
+
+    async def start(self) -> None:
+        """Start the consumer and the sampler."""
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+        self._consumer = self._tasks.spawn(self._consume(), "yukta tracker")
+        self._tasks.spawn(self._sampler.run(), "yukta sampler")
+
+    async def stop(self) -> None:
+        """Hand on what waits, then end; what is emitted afterwards is lost and counted."""
+        self._stopping = True
+        self._wake()
+        if self._consumer is not None and self._tasks is not None:
+            await asyncio.wait([self._consumer])
+            self._tasks.cancel()
+            await self._tasks.ended()
+        self._publish_all()
+        self._stopped = True
+        for shelf in (self._runs, self._results, self._logs, self._progress):
+            shelf.close()
+
+    # -- what runs say
+
+    def emit(self, event: ExecutionEvent) -> None:
+        """Take an event; only appends it."""
+        if self._stopped:
+            self._telemetry.dropped("log" if event.type == "node.log" else "state", "ended")
+            return
+        if event.type == "node.log":
+            if self._lines >= WAITING_LINES:
+                self._drop_line(event)
+                return
+            self._lines += 1
+        self._inbox.append(event)
+        if self._waiter is not None:
+            self._wake()
+
+    def track(self, run: LiveRun) -> None:
+        """Register a run that is about to begin, or has just begun."""
+        self._apply_all()
+        watched = self._runs.get(run.execution_id) or self._open(
+            run.execution_id, run.session_id, run.workflow_id
+        )
+        state = watched.state
+        if state.ended:
+            return
+        watched.run = run
+        state.describe(run.about)
+        shown = run.snapshot()
+        state.definition_version = shown["execution"].get("definitionVersion", "")
+        for node in shown["nodes"]:
+            state.nodes.setdefault(node["nodeId"], NodeMark()).module = node["type"]
+        shown = complete(shown, state, paused=run.paused)
+        watched.last = shown
+        self._progress.record(run.execution_id, ProgressSnapshot(without_edges(shown)))
+        self._sampler.wake()
+
+    def abandon(self, execution_id: str, detail: str) -> None:
+        """End a run that will not say so itself, with status ERROR; nothing if it has ended."""
+        watched = self._find(execution_id)
+        if watched is None or watched.state.ended:
+            return
+        state = watched.state
+        error = {"code": EngineError.codes[0], "detail": detail}
+        totals = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
+        now = self._clock.wall()
+        channel = self._results.get(execution_id)
+        if channel is not None:
+            channel.publish(
+                ResultEvent(
+                    cursor=channel.last + 1,
+                    type=ResultType.EXECUTION_END,
+                    time=now,
+                    status=TaskStatus.ERROR,
+                    totals=totals,
+                )
+            )
+        self.emit(
+            ExecutionEvent(
+                type="execution.finished",
+                time=now,
+                session_id=state.session_id,
+                workflow_id=state.workflow_id,
+                execution_id=execution_id,
+                data={"status": str(TaskStatus.ERROR), "error": error, "totals": totals},
+            )
+        )
+
+    # -- reads; each applies first what was emitted before it
+
+    def state(self, execution_id: str) -> RunState | None:
+        """Return what is known of a run, None if there is none (any more)."""
+        watched = self._find(execution_id)
+        return watched.state if watched is not None else None
+
+    def runs(self) -> list[RunState]:
+        """Return every run that is kept, the newest first."""
+        self._apply_all()
+        states = [watched.state for watched in self._runs.values()]
+        states.sort(key=lambda state: state.execution_id, reverse=True)
+        return states
+
+    def live(self, execution_id: str) -> LiveRun | None:
+        """Return a run that goes on, None if it does not."""
+        watched = self._find(execution_id)
+        return watched.run if watched is not None else None
+
+    def summary(self, execution_id: str) -> dict[str, Any] | None:
+        """Return a run as `ExecutionSummary`, None if there is none (any more)."""
+        watched = self._find(execution_id)
+        if watched is None:
+            return None
+        return watched.state.as_dict(paused=watched.run is not None and watched.run.paused)
+
+    def snapshot(self, execution_id: str) -> dict[str, Any] | None:
+        """Return a run as `ProgressSnapshot` with `edges`: as it is now, or as it ended."""
+        watched = self._find(execution_id)
+        if watched is None:
+            return None
+        if watched.run is not None:
+            return complete(watched.run.snapshot(), watched.state, paused=watched.run.paused)
+        if watched.final is None:
+            return self._bare(watched.state)
+        return {**watched.final.as_dict(), "edges": loads_external(watched.edges)}
+
+    async def drained(self) -> None:
+        """Return once everything emitted so far is applied and handed to the feed."""
+        self._apply_all()
+        if not self._outbox:
+            return
+        if self._consumer is None or self._consumer.done():
+            self._publish_all()
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._drained.append((self._published + len(self._outbox), waiter))
+        await waiter
+
+    async def wait(self, execution_id: str, seconds: float | None) -> bool:
+        """Wait for the end of a run.
+
+        Args:
+            execution_id: the run.
+            seconds: how long; None has no limit.
+
+        Returns:
+            Whether it has ended; False also if there is no such run.
+        """
+        watched = self._find(execution_id)
+        if watched is None or watched.state.ended:
+            return watched is not None
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        watched.waiters.add(waiter)
+        limit = None if seconds is None or math.isinf(seconds) else seconds
+        try:
+            async with asyncio.timeout(limit):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            watched.waiters.discard(waiter)
+        return True
+
+    # -- the consumer
+
+    async def _consume(self) -> None:
+        while True:
+            if self._inbox or self._outbox:
+                self._turn()
+                await asyncio.sleep(0)
+            elif self._stopping:
+                return
+            else:
+                self._waiter = asyncio.get_running_loop().create_future()
+                await self._waiter
+                self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _turn(self) -> None:
+        """Work for a while: half of it on what came in, then on what goes out."""
+        inbox, end = self._inbox, perf_counter() + TURN / 2
+        while inbox:
+            for _ in range(min(_LOOK_AT_CLOCK, len(inbox))):
+                self._apply_one(inbox.popleft())
+            if perf_counter() > end:
+                break
+        limit = PER_TURN if self._feed.listening else len(self._outbox)
+        end = perf_counter() + TURN / 2
+        while limit > 0 and self._outbox:
+            n = min(_LOOK_AT_CLOCK, limit, len(self._outbox))
+            self._publish(n)
+            limit -= n
+            if perf_counter() > end:
+                break
+
+    def _apply_all(self) -> None:
+        inbox = self._inbox
+        while inbox:
+            self._apply_one(inbox.popleft())
+
+    def _apply_one(self, event: ExecutionEvent | _Dropped) -> None:
+        try:
+            if isinstance(event, _Dropped):
+                self._dropped.pop(event.first.execution_id, None)
+                event = event.as_event()
+            if event.type == "node.log":
+                self._line(event)
+            else:
+                self._apply(event)
+        except Exception:
+            log.exception("an event could not be applied and is lost: %r", event)
+            self._telemetry.dropped("state", "defect")
+
+    def _apply(self, event: ExecutionEvent) -> None:
+        watched = self._runs.get(event.execution_id)
+        if watched is None and event.type in _OPENING:
+            watched = self._open(event.execution_id, event.session_id, event.workflow_id)
+        if watched is None:
+            # What belongs to no run that is kept: at least nothing of a run's own.
+            if event.type.startswith(OWN):
+                self._telemetry.dropped("state", "late")
+                return
+        elif not watched.state.apply(event):
+            self._telemetry.dropped("state", "late")
+            return
+        elif event.type == "node.status":
+            node = watched.state.nodes[event.node_id or ""]
+            if node.status.terminal:
+                self._telemetry.node_ended(node)
+        elif event.type == "execution.started":
+            self._telemetry.run_started(watched.state)
+        elif event.type == "execution.finished":
+            self._finish(watched)
+        self._outbox.append(event)
+
+    def _publish(self, n: int) -> None:
+        for _ in range(n):
+            event = self._outbox.popleft()
+            if event.type == "node.log":
+                self._lines -= 1
+            self._feed.publish(event)
+        self._published += n
+        while self._drained and self._drained[0][0] <= self._published:
+            waiter = self._drained.popleft()[1]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _publish_all(self) -> None:
+        self._apply_all()
+        self._publish(len(self._outbox))
+
+    # -- log lines
+
+    def _line(self, event: ExecutionEvent) -> None:
+        watched = self._runs.get(event.execution_id)
+        if watched is None or watched.state.ended:
+            self._lines -= 1
+            self._telemetry.dropped("log", "late")
+            return
+        channel = self._logs.channel(event.execution_id, event.session_id)
+        self._outbox.append(msgspec.structs.replace(event, data=channel.append(event)))
+
+    def _drop_line(self, event: ExecutionEvent) -> None:
+        marker = self._dropped.get(event.execution_id)
+        if marker is None:
+            marker = self._dropped[event.execution_id] = _Dropped(event)
+            self._inbox.append(marker)
+            # The marker becomes a line itself.
+            self._lines += 1
+            self._wake()
+        marker.add(event)
+        self._telemetry.dropped("log", "overflow")
+
+    # -- beginnings and ends
+
+    def _open(self, execution_id: str, session_id: str, workflow_id: str) -> Watched:
+        watched = Watched(RunState(execution_id, session_id, workflow_id, self._clock.wall))
+        self._sessions.began(session_id, execution_id)
+        self._runs.put(execution_id, watched)
+        self._logs.channel(execution_id, session_id)
+        self._forget_sessions()
+        return watched
+
+    def _finish(self, watched: Watched) -> None:
+        """The run ended: its last snapshot is taken, and it is let go."""
+        state, run = watched.state, watched.run
+        watched.run = None
+        shown = self._bare(state)
+        if run is not None:
+            try:
+                shown = complete(run.snapshot(), state, paused=False)
+            except Exception:
+                log.exception("run %s: no snapshot of its end", state.execution_id)
+        watched.final = ProgressSnapshot(without_edges(shown))
+        watched.edges = dumps_plain(showable(shown["edges"]))
+        if run is not None:
+            self._outbox.extend(self._sampler.samples(watched, shown))
+        watched.last = None
+        self._progress.record(state.execution_id, watched.final)
+        self._logs.end(state.execution_id)
+        self._telemetry.run_ended(state, shown["nodes"])
+        self._runs.retire(state.execution_id)
+        self._sessions.ended(state.session_id)
+        self._forget_sessions()
+        for waiter in watched.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _bare(self, state: RunState) -> dict[str, Any]:
+        """The snapshot of a run that there is no more of than its events."""
+        newest = self._progress.newest(state.execution_id)
+        return {
+            "version": newest.version + 1 if newest is not None else 1,
+            "time": rfc3339(self._clock.wall()),
+            "execution": state.as_dict(),
+            "nodes": [],
+            "edges": [],
+        }
+
+    def _forget_sessions(self) -> None:
+        for execution_id in self._sessions.excess():
+            self._runs.forget(execution_id)
+            self._results.forget(execution_id)
+            self._logs.forget(execution_id)
+            self._progress.forget(execution_id)
+
+    def _followed(self, execution_id: str) -> None:
+        """Somebody begins to follow a run: show it as it is now."""
+        watched = self._find(execution_id)
+        if watched is not None:
+            for event in self._sampler.look(watched):
+                self._feed.publish(event)
+        self._sampler.wake()
+
+    def _find(self, execution_id: str) -> Watched | None:
+        self._apply_all()
+        return self._runs.get(execution_id)
+
+
+__all__ = ["LiveRun", "Tracker"]
