@@ -132,11 +132,8 @@ class Parser:
     _skip_lf: bool = False
 
     def feed(self, chunk: bytes) -> list[Event]:
-        events = []
-        for byte_line in self._lines(chunk):
-            if (event := self._line(byte_line.decode())) is not None:
-                events.append(event)
-        return events
+        found = (self._line(line.decode()) for line in self._lines(chunk))
+        return [event for event in found if event is not None]
 
     def _lines(self, chunk: bytes) -> list[bytes]:
         lines = []

@@ -17,6 +17,7 @@ from yukta_rx.control.commands import (
 )
 from yukta_rx.errors import BadRequestError, Fault, NotFoundError, ValidationError
 from yukta_rx.model.ids import id_fault
+from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from yukta_rx.control.starter import Started, Starter, StartRequest
     from yukta_rx.engine.run import Run
     from yukta_rx.model.status import TaskStatus
-from yukta_rx.streams.circuit import StopMode
     from yukta_rx.observe.state import RunState
     from yukta_rx.observe.tracker import Tracker
 

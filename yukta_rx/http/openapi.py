@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -171,8 +172,20 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
     _, made = models_json_schema(
         [(model, "validation") for model in models], by_alias=True, ref_template=_REF
     )
-    schemas: dict[str, Any] = made["$defs"]
+    schemas: dict[str, Any] = _portable(made["$defs"])
     return schemas
+
+
+def _portable(value: Any) -> Any:
+    """Write the one sign of our patterns that JSON Schema does not know as it does."""
+    if isinstance(value, dict):
+        return {
+            name: re.sub(r"\\[zZ]$", "$", item)
+            if name == "pattern" and isinstance(item, str)
+            else _portable(item)
+            for name, item in value.items()
+        }
+    return [_portable(item) for item in value] if isinstance(value, list) else value
 
 
 def _ref(model: type[BaseModel]) -> str:
