@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yukta_rx import errors
+    from yukta_rx.app import Engine
     from yukta_rx.config.load import load_settings
     from yukta_rx.config.settings import Settings
     from yukta_rx.errors import BadInputError, RunAbortedError
+    from yukta_rx.http.app import create_app
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.message import Message, to_port
     from yukta_rx.model.status import TaskStatus
@@ -22,6 +24,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BadInputError",
+    "Engine",
     "ExecutionEvent",
     "Message",
     "NodeContext",
@@ -32,6 +35,7 @@ __all__ = [
     "TaskStatus",
     "WorkflowDefinition",
     "__version__",
+    "create_app",
     "errors",
     "load_settings",
     "processor",
@@ -43,6 +47,7 @@ __all__ = [
 # Where each public name lives. It is loaded when it is first used, so a bare import stays light.
 _HOMES = {
     "BadInputError": "errors",
+    "Engine": "app",
     "ExecutionEvent": "model.events",
     "Message": "model.message",
     "NodeContext": "plugins.context",
@@ -52,6 +57,7 @@ _HOMES = {
     "Settings": "config.settings",
     "TaskStatus": "model.status",
     "WorkflowDefinition": "model.workflow",
+    "create_app": "http.app",
     "load_settings": "config.load",
     "processor": "plugins.contract",
     "terminal": "plugins.contract",

@@ -17,6 +17,7 @@ HEAVY = ["sqlalchemy", "asyncpg", "alembic", "aiohttp.web", "mcp", "rich", "open
 
 PUBLIC = [
     "BadInputError",
+    "Engine",
     "ExecutionEvent",
     "Message",
     "NodeContext",
@@ -27,6 +28,7 @@ PUBLIC = [
     "TaskStatus",
     "WorkflowDefinition",
     "__version__",
+    "create_app",
     "errors",
     "load_settings",
     "processor",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ import yukta_rx
 from yukta_rx.cli.main import execute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True)
@@ -100,3 +102,124 @@ def workflow(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+# --- servers -------------------------------------------------------------------------------------
+
+
+class Served:
+    """A server process, and command lines that talk to it.
+
+    Attributes:
+        url: where it listens.
+        said: what it had written to stderr when it was ready.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.said: list[str] = []
+        self.url = ""
+        for line in process.stderr or ():
+            self.said.append(line.decode())
+            if found := re.search(r"serving on (\S+),", self.said[-1]):
+                self.url = found[1]
+            if self.said[-1].startswith("yukta:   - runs under way"):
+                return
+        raise AssertionError(f"the server did not start: {self.said}")
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def until(self, word: str) -> str:
+        """Read what it says until a line holds `word`."""
+        for line in self.process.stderr or ():
+            self.said.append(line.decode())
+            if word in self.said[-1]:
+                return self.said[-1]
+        raise AssertionError(f"it ended without {word!r}: {self.said}")
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Send a signal; returns exit code and what it said from then on."""
+        self.process.send_signal(number)
+        _, err = self.process.communicate(timeout=30)
+        return self.process.returncode, err.decode()
+
+    def spawn(self, *args: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start a command line that talks to this server."""
+        options.setdefault("env", os.environ | {"YUKTA_URL": self.url})
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options
+        return subprocess.Popen([sys.executable, "-m", "yukta_rx", *args], **streams)
+
+    def run(self, *args: str) -> Ended:
+        """Run a command line that talks to this server, as a process."""
+        process = self.spawn(*args)
+        out, err = process.communicate(timeout=30)
+        return Ended(process.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture
+def serve(spawn) -> Callable[..., Served]:
+    """Start a server on a free port and wait until it is ready."""
+
+    def start(*args: str, command: str = "serve", port: int = 0) -> Served:
+        return Served(spawn(command, "--port", str(port), *args))
+
+    return start
+
+
+FLOWS: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
+    "s/tick": [
+        ("t", "SEQUENCE_TRIGGER", {"count": 0, "intervalMs": 20}),
+        ("show", "CONSOLE_TERMINAL", {}),
+    ],
+    "s/echo": [("in", "API_TRIGGER", {}), ("out", "COLLECT_TERMINAL", {})],
+    "s/split": [
+        ("in", "API_TRIGGER", {}),
+        ("s", "SPLIT", {"path": "items"}),
+        ("out", "CONSOLE_TERMINAL", {"prefix": "item "}),
+    ],
+    "plain": [("t", "SEQUENCE_TRIGGER", {"count": 1}), ("e", "NULL_TERMINAL", {})],
+}
+
+
+def document(workflow_id: str, nodes: list[tuple[str, str, dict[str, Any]]]) -> str:
+    """A line of nodes as a workflow document."""
+    return json.dumps(
+        {
+            "workflowId": workflow_id,
+            "nodes": [{"nodeId": id, "type": type, "config": more} for id, type, more in nodes],
+            "edges": [
+                {"source": a, "target": b}
+                for (a, *_), (b, *_) in itertools.pairwise(nodes)
+            ],
+        },
+        indent=2,
+    )
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all tests that only talk to it; sessions `s` and `default`."""
+    folder = tmp_path_factory.mktemp("flows")
+    for name, nodes in FLOWS.items():
+        path = folder / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(document(path.stem, nodes))
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("YUKTA_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "yukta_rx", "serve", "--port", "0", "--apply", str(folder)],
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=environ | {"PYTHONPATH": str(Path(yukta_rx.__file__).parents[1])},
+    )
+    yield Served(process)
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def ask(server, yukta, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
+    """Run a command line in this process that talks to the shared server."""
+    monkeypatch.setenv("YUKTA_URL", server.url)
+    return yukta

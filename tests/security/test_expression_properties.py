@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import random
+import re
 from contextlib import suppress
 from time import perf_counter
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from yukta_rx.errors import BadInputError
@@ -43,6 +44,7 @@ TEXTS = st.one_of(
     st.sampled_from(["payload.s", "payload.t", "payload['t']", "payload.texts[1]"]),
 )
 BOOLS = st.sampled_from(["true", "False", "payload.yes", "payload.no", "payload.get('x') is None"])
+LOOPS = st.sampled_from(["x", "y", "z"])
 ARRAYS = st.sampled_from(["payload.nums", "[1, 2.5, payload.n]", "payload.nums[1:]", "[]"])
 
 
@@ -61,7 +63,9 @@ def numbers(more, texts, bools):
         st.tuples(bools, more, more).map(lambda t: f"({t[1]} if {t[0]} else {t[2]})"),
         texts.map(lambda x: f"len({x})"),
         ARRAYS.map(lambda x: f"sum({x})"),
-        st.tuples(more, ARRAYS).map(lambda t: f"sum(x * ({t[0]}) for x in {t[1]})"),
+        st.tuples(LOOPS, more, ARRAYS).map(
+            lambda t: f"sum({t[0]} * ({t[1]}) for {t[0]} in {t[2]})"
+        ),
         st.tuples(texts, texts).map(lambda t: f"({t[0]}).count({t[1]})"),
         st.tuples(ARRAYS, st.integers(-3, 3)).map(lambda t: f"({t[0]})[{t[1]}]"),
     )
@@ -91,8 +95,12 @@ def bools_of(more, numbers_, texts):
         st.tuples(texts, texts, texts).map(lambda t: f"({t[0]} not in [{t[1]}, {t[2]}])"),
         st.tuples(numbers_, texts).map(lambda t: f"({t[0]} == {t[1]})"),
         st.tuples(texts, texts).map(lambda t: f"({t[0]}).startswith({t[1]})"),
-        st.tuples(more, ARRAYS).map(lambda t: f"any(x > 0 and {t[0]} for x in {t[1]})"),
-        st.tuples(numbers_, ARRAYS).map(lambda t: f"all(x != {t[0]} for x in {t[1]} if x)"),
+        st.tuples(LOOPS, more, ARRAYS).map(
+            lambda t: f"any({t[0]} > 0 and {t[1]} for {t[0]} in {t[2]})"
+        ),
+        st.tuples(LOOPS, numbers_, ARRAYS).map(
+            lambda t: f"all({t[0]} != {t[1]} for {t[0]} in {t[2]} if {t[0]})"
+        ),
         texts.map(lambda x: f"bool({x})"),
     )
 
@@ -138,8 +146,8 @@ def test_an_expression_gives_what_python_gives(source, payload) -> None:
         got = compile_condition(source).evaluate({"payload": payload})
     except BadInputError as error:
         got = BadInputError
-        if "256 bits" in error.detail or "no finite number" in error.detail:
-            return
+        # Limits of the language, not of Python's; a loop inside a loop needs another name.
+        assume(not re.search("256 bits|no finite number|is taken", error.detail))
 
     assert got == expected
     assert type(got) is type(expected)

@@ -108,15 +108,15 @@ def test_run_virtual_gives_the_result_and_raises_the_error() -> None:
 
 def test_a_decorated_test_keeps_its_name_and_arguments() -> None:
     @virtual_time
-    async def test_something(first: int, second: str = "x") -> Any:
+    async def example(first: int, second: str = "x") -> Any:
         """Do it."""
         loop = asyncio.get_running_loop()
         return first, second, type(loop)
 
-    assert test_something.__name__ == "test_something"
-    assert list(inspect.signature(test_something).parameters) == ["first", "second"]
-    assert not inspect.iscoroutinefunction(test_something)
-    assert test_something(1) == (1, "x", VirtualLoop)
+    assert example.__name__ == "example"
+    assert list(inspect.signature(example).parameters) == ["first", "second"]
+    assert not inspect.iscoroutinefunction(example)
+    assert example(1) == (1, "x", VirtualLoop)
 
 
 def test_each_run_begins_at_zero() -> None:

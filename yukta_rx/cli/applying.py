@@ -7,14 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.cli.console import EXIT_INVALID, EXIT_USAGE, CliError
-from yukta_rx.cli.documents import (
-    CheckedFile,
-    Finding,
-    check_text,
-    is_workflow,
-    json_files,
-    read_text,
-)
+from yukta_rx.cli.documents import CheckedFile, Finding, check_text
+from yukta_rx.cli.files import is_workflow, json_files, read_text
 from yukta_rx.cli.locate import LineMap
 from yukta_rx.errors import Fault, NotFoundError
 from yukta_rx.model.ids import id_fault

@@ -1,8 +1,8 @@
 """Client: asks a server, or the one of several that leads.  Feature: OBS-01.
 
 An address that cannot be reached, or that is a standby, sends the request on to the next one; a
-standby that knows who leads sends it there, with the key, which a redirect would lose. A request
-whose connection breaks after it was sent is never repeated: it may have done its work.
+standby that knows who leads sends it there, with the key, which a redirect would lose. What
+changes something is never sent twice when its connection breaks: it may have done its work.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.cli.console import EXIT_INVALID, EXIT_USAGE, CliError
+from yukta_rx.cli.console import EXIT_INVALID, CliError
+from yukta_rx.cli.files import read_text
 from yukta_rx.cli.locate import LineMap
 from yukta_rx.config.load import load_settings
 from yukta_rx.definitions.validate import Validation, validate
@@ -57,25 +57,6 @@ class CheckedFile:
         lines = [f"{self.path}:{finding.line}: {finding.fault}" for finding in self.faults]
         members = {"file": self.path, "errors": [finding.as_dict() for finding in self.faults]}
         return CliError(*lines, exit_code=EXIT_INVALID, code="validation", members=members)
-
-
-def read_text(path: str) -> str:
-    """Return the text of a file.
-
-    Raises:
-        CliError: it cannot be read, or is not UTF-8.
-    """
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise CliError(f"{path}: {reason}", exit_code=EXIT_USAGE) from error
-    except UnicodeDecodeError as error:
-        raise CliError(
-            f"{path}: not UTF-8 text (at byte {error.start})",
-            exit_code=EXIT_INVALID,
-            code="malformed_json",
-        ) from error
 
 
 def settings_for(config: str | None, overrides: Mapping[str, object] | None = None) -> Settings:
@@ -136,24 +117,6 @@ def check_text(
         for group in (found.faults, found.warnings)
     )
     return CheckedFile(path, found, faults, warnings)
-
-
-def json_files(folder: str) -> list[str]:
-    """Return the JSON files below a folder in order; hidden folders are passed over."""
-    found = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [os.path.join(place, name) for name in files if name.endswith(".json")]
-    return sorted(os.path.normpath(path) for path in found)
-
-
-def is_workflow(text: str) -> bool:
-    """Whether a JSON file in a folder is meant to be a workflow."""
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError):
-        return True  # to be reported, not passed over
-    return isinstance(document, dict) and not {"workflowId", "nodes"}.isdisjoint(document)
 
 
 def _line_in(detail: str) -> int:

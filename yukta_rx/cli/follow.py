@@ -76,7 +76,7 @@ class Follower:
         self._patience = patience
         self._retry_ms = RETRY_MS
         self._head = ""
-        self._closing = False
+        self._closing = ""
         self._contact = time.monotonic()
         self._said_lost = False
 
@@ -89,7 +89,7 @@ class Follower:
         """
         begun = False
         while True:
-            self._closing = False
+            self._closing = ""
             try:
                 async with aclosing(self._connection()) as connection:
                     async for batch in connection:
@@ -98,7 +98,7 @@ class Follower:
                             yield batch
                 if not self._closing and self._ended is not None and await self._ended():
                     return
-                self._lost("the server ended the stream", begun)
+                self._lost(self._closing or "the server ended the stream", begun)
             except CliError as error:
                 if not begun or not passes(error):
                     raise
@@ -153,9 +153,10 @@ class Follower:
                 if self._live and self._head:
                     self.last_id = self._head
             case "closing":
-                self._closing = True
+                reason = str(data.get("reason", "closing")).replace("_", " ")
+                self._closing = f"the server ended the stream: {reason}"
             case "standby":
-                self._closing = True
+                self._closing = "this server is a standby"
                 if hint := leader_in(data):
                     self._client.prefer(hint)
             case _:

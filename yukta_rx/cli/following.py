@@ -15,14 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from yukta_rx.cli.applying import apply, documents_of, say_plan, without_repeats
 from yukta_rx.cli.console import EXIT_USAGE, CliError, Console
-from yukta_rx.cli.documents import (
-    CheckedFile,
-    check_file,
-    folder_of,
-    is_workflow,
-    json_files,
-    read_text,
-)
+from yukta_rx.cli.documents import CheckedFile, check_file, folder_of
+from yukta_rx.cli.files import is_workflow, json_files, read_text
 from yukta_rx.errors import YuktaError
 
 if TYPE_CHECKING:

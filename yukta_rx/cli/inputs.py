@@ -6,8 +6,7 @@ import sys
 from typing import Any
 
 from yukta_rx.cli.console import EXIT_USAGE, CliError
-from yukta_rx.cli.documents import read_text
-from yukta_rx.config.units import ExpectedError, parse_duration
+from yukta_rx.cli.files import read_text
 from yukta_rx.errors import YuktaError
 from yukta_rx.model.codec import loads_external
 
@@ -39,6 +38,8 @@ def read_timeout(text: str | None, default: float | None) -> float | None:
     """
     if text is None:
         return default
+    from yukta_rx.config.units import ExpectedError, parse_duration
+
     try:
         return parse_duration(text).total_seconds() or None
     except ExpectedError as error:

@@ -46,9 +46,9 @@ async def pages(
         cursor = following
 
 
-def ended(run: dict[str, Any]) -> bool:
-    """Whether a run as summary or detail has ended."""
-    return run["status"] in _TERMINAL
+def ended(state: dict[str, Any]) -> bool:
+    """Whether a run or a node has ended."""
+    return state["status"] in _TERMINAL
 
 
 async def wait_for_end(

@@ -47,7 +47,7 @@ def command(console: Console, paths: tuple[str, ...], form: str | None, config: 
 
 
 def _files(paths: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    from yukta_rx.cli.documents import is_workflow, json_files, read_text
+    from yukta_rx.cli.files import is_workflow, json_files, read_text
 
     for path in paths:
         if not os.path.isdir(path):

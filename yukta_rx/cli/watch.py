@@ -13,6 +13,7 @@ from yukta_rx.cli import texts
 from yukta_rx.cli.follow import Follower
 from yukta_rx.cli.reading import ended, say_end
 from yukta_rx.cli.views import STYLES
+from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,9 @@ class _Lines:
 
     def show(self, snapshot: dict[str, Any], text: str) -> None:
         for node in snapshot["nodes"]:
-            self._change(node["nodeId"], node, f" (in {node['in']}, out {node['out']})")
+            if node["status"] != TaskStatus.PENDING:
+                counts = f" (in {node['in']}, out {node['out']})" if ended(node) else ""
+                self._change(node["nodeId"], node, counts)
         run = snapshot["execution"]
         self._change("", run, f" {run['sessionId']}/{run['workflowId']}")
 

@@ -45,8 +45,11 @@ class Target(Protocol):
 
     execution_id: str
     session_id: str
-    workflow_id: str
     status: TaskStatus
+
+    @property
+    def workflow_id(self) -> str:
+        """The workflow that it ran."""
 
 
 class Sequencer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
@@ -59,7 +60,7 @@ def create_app(engine: ServedEngine, *, times: StreamTimes | None = None) -> web
         streams=OpenStreams(times or StreamTimes()),
         pulse=Pulse(),
         doors=HostOrigin(settings.allowed_hosts, settings.allowed_origins),
-        openapi=dumps_plain(openapi_document(ROUTES)),
+        openapi=_openapi,
     )
     app = web.Application(middlewares=[_frame])
     app[SHARED] = shared
@@ -72,6 +73,12 @@ def create_app(engine: ServedEngine, *, times: StreamTimes | None = None) -> web
     app.on_shutdown.append(_end_streams)
     app.cleanup_ctx.append(_lifetime)
     return app
+
+
+@cache
+def _openapi() -> bytes:
+    """The document as JSON; the table is the same for every app."""
+    return dumps_plain(openapi_document(ROUTES))
 
 
 @web.middleware

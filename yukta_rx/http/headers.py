@@ -100,7 +100,9 @@ def entity_tags(name: str, header: str | None) -> Tags | None:
         return Tags(every=True)
     if _KEY.fullmatch(text) and '"' not in text and "," not in text:
         return Tags(strong=(text,))
-    strong, weak, at = [], [], 0
+    strong: list[str] = []
+    weak: list[str] = []
+    at = 0
     while at < len(text):
         found = _TAG.match(text, at)
         if found is None:

@@ -86,7 +86,7 @@ class Query:
 
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the value."""
-        one: dict[str, Any] = {
+        kinds: dict[Kind, dict[str, Any]] = {
             Kind.TEXT: {"type": "string", "minLength": 1},
             Kind.ID: {"type": "string", "pattern": ID_PATTERN},
             Kind.WHOLE: {"type": "integer"},
@@ -94,7 +94,8 @@ class Query:
             Kind.BOOLEAN: {"type": "boolean"},
             Kind.TIME: {"type": "string", "format": "date-time"},
             Kind.WORD: {"type": "string", "enum": list(self.words)},
-        }[self.kind]
+        }
+        one = kinds[self.kind]
         if self.kind in (Kind.WHOLE, Kind.NUMBER):
             one |= {"minimum": self.low} if self.low is not None else {}
             one |= {"maximum": self.high} if self.high is not None else {}

@@ -15,7 +15,7 @@ from aiohttp import web
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from datetime import datetime
 
     from yukta_rx.config.settings import Settings
@@ -101,7 +101,7 @@ class Shared:
         streams: the open event streams.
         pulse: watches whether the event loop turns.
         doors: the Host and Origin check.
-        openapi: the OpenAPI document as JSON.
+        openapi: makes the OpenAPI document as JSON, once.
         closing: whether the app is shutting down.
     """
 
@@ -109,7 +109,7 @@ class Shared:
     streams: OpenStreams
     pulse: Pulse
     doors: HostOrigin
-    openapi: bytes = b""
+    openapi: Callable[[], bytes]
     closing: bool = False
     _tasks: Tasks | None = field(default=None, repr=False)
     _idle: asyncio.Event = field(default_factory=asyncio.Event, repr=False)

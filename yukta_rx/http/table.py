@@ -15,12 +15,16 @@ from yukta_rx.model.session import SessionConfig
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
 
+
+def _flag(name: str, doc: str) -> Query:
+    return Query(name, doc, Kind.BOOLEAN, default=False)
+
+
 _AFTER: Final = Query("afterCursor", "Where the page before ended: its `nextCursor`.", high=200)
 _PAGE: Final = (
     Query("limit", "Items at most.", Kind.WHOLE, default=50, low=1, high=MAX_PAGE),
     _AFTER,
 )
-_FLAG: Final = {"kind": Kind.BOOLEAN, "default": False}
 _TIMEOUT: Final = Query(
     "timeout", "Seconds to wait at most.", Kind.NUMBER, default=30.0, low=0, high=3600
 )
@@ -133,7 +137,7 @@ _RUNS: Final = (
             Query("parentExecutionId", "Runs that this one started.", Kind.ID),
             Query("actor", "Runs that this one started.", high=200),
             Query("q", "The id begins so.", high=128),
-            Query("count", "Only count, up to 10,000.", **_FLAG),
+            _flag("count", "Only count, up to 10,000."),
         ),
         responses={200: shapes.ExecutionPage},
         errors=("invalid_cursor",),
@@ -267,7 +271,7 @@ _COMMANDS: Final = (
         role=Role.OPERATOR,
         query=(commands.DRY_RUN,),
         body=Body.REQUIRED,
-        document=commands.ANY_COMMAND,
+        document=commands.AnyCommand,
         responses={200: shapes.CommandAnswer},
         errors=(*commands.ERRORS, "node_not_found", "malformed_json"),
         headers={"Idempotency-Key": commands.KEY_DOC},
@@ -313,7 +317,7 @@ _SESSIONS: Final = (
         summary="Make a session exactly what the body says, workflows included",
         tag="sessions",
         role=Role.ADMIN,
-        query=(Query("dryRun", "Only say what would change.", **_FLAG),),
+        query=(_flag("dryRun", "Only say what would change."),),
         body=Body.REQUIRED,
         document=SessionConfig,
         responses={200: shapes.SessionPlan, 201: shapes.SessionPlan},
@@ -342,7 +346,7 @@ _SESSIONS: Final = (
         summary="Remove a session and its workflows",
         tag="sessions",
         role=Role.ADMIN,
-        query=(Query("force", "Kill its live runs first.", **_FLAG),),
+        query=(_flag("force", "Kill its live runs first."),),
         responses={204: None},
         errors=("session_not_found", "in_use"),
         guarded=True,
@@ -476,7 +480,7 @@ _CATALOGUE: Final = (
         handler=admin.plugins,
         summary="Every node type",
         tag="plugins",
-        query=(Query("errors", "Also those that cannot be loaded.", **_FLAG),),
+        query=(_flag("errors", "Also those that cannot be loaded."),),
         responses={200: shapes.PluginPage},
     ),
     Route(

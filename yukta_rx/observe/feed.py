@@ -66,6 +66,10 @@ class Entry:
     def form(self) -> dict[str, Any]:
         """The event in its JSON form."""
         shown = self.event.as_dict()
+        if self.event.type == "node.log":
+            # The same line as in the log of the run.
+            about = {name: shown[name] for name in ("time", "nodeId") if name in shown}
+            shown["data"] = about | shown["data"]
         return shown if self.id is None else {"id": self.id} | shown
 
 

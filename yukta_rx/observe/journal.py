@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
-from weakref import WeakSet
+from weakref import ref
 
 import msgspec
 
@@ -20,7 +20,7 @@ from yukta_rx.observe.reader import Reader
 from yukta_rx.observe.ring import Ring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 
@@ -106,7 +106,8 @@ class Journal(ABC, Generic[T]):
         self._budget = budget
         self._ring: Ring[Kept[T]] = Ring()
         self._counted = 0
-        self._readers: WeakSet[JournalReader[T]] = WeakSet()
+        # Weak, since a reader that was only forgotten must not keep anything.
+        self._readers: list[ref[JournalReader[T]]] = []
         self._keep = keep
         self._hold = hold
         self.ended = False
@@ -129,7 +130,7 @@ class Journal(ABC, Generic[T]):
     @property
     def in_use(self) -> bool:
         """Whether somebody follows."""
-        return len(self._readers) > 0
+        return bool(self._readers)
 
     @abstractmethod
     def show(self, kept: Kept[T]) -> Any:
@@ -152,22 +153,20 @@ class Journal(ABC, Generic[T]):
         if self._budget.used > self._budget.limit:
             self._budget.relieve()
         if self._readers:
-            for reader in self._readers:
-                reader.wake()
+            self._wake()
         return kept
 
     def end(self) -> None:
         """Nothing follows: readers end once they have read what is there."""
         self.ended = True
-        for reader in self._readers:
-            reader.wake()
+        self._wake()
 
     def trim(self) -> None:
         """Let go what is beyond the bound, as far as every follower has read it."""
         ring = self._ring
         if self._counted <= self._keep:
             return
-        read = min((reader.cursor for reader in self._readers), default=ring.last)
+        read = min((reader.cursor for reader in self._followers()), default=ring.last)
         first = ring.first
         while self._counted > self._keep and (ring.first <= read or self._counted > self._hold):
             self._pop()
@@ -239,12 +238,22 @@ class Journal(ABC, Generic[T]):
 
     def joined(self, reader: JournalReader[T]) -> None:
         """Keep for this reader what it has not read."""
-        self._readers.add(reader)
+        self._readers.append(ref(reader, self._readers.remove))
 
     def left(self, reader: JournalReader[T]) -> None:
         """Keep nothing for this reader any more."""
-        self._readers.discard(reader)
+        self._readers[:] = [one for one in self._readers if one() is not reader]
         self.trim()
+
+    def _followers(self) -> Iterator[JournalReader[T]]:
+        for one in self._readers:
+            reader = one()
+            if reader is not None:
+                yield reader
+
+    def _wake(self) -> None:
+        for reader in self._followers():
+            reader.wake()
 
 
 class JournalReader(Reader[Any], Generic[T]):

@@ -125,12 +125,12 @@ class LogChannel(Journal[LogLine]):
         self.session_id = session_id
         self._store = store
 
-    def append(self, event: ExecutionEvent) -> dict[str, Any]:
-        """Add the line of a `node.log` event; returns its JSON form with the cursor."""
-        self._expire()
+    def append(self, event: ExecutionEvent) -> int:
+        """Add the line of a `node.log` event; returns its cursor."""
+        now = self._store.clock.now()
+        self.expire(now - self._store.ttl)
         line = LogLine.of(event)
-        kept = self.add(line, self._store.clock.now(), OVERHEAD + len(line.line))
-        return line.as_dict(kept.cursor)
+        return self.add(line, now, OVERHEAD + len(line.line)).cursor
 
     def read(
         self, after: int | None = None, limit: int = 50, filters: LogFilter = EVERYTHING

@@ -21,6 +21,7 @@ OVERHEAD: Final = 200
 _LOOKED_AT = 256
 _MEMBERS = 32
 _KEY = 100
+_CONTAINERS = frozenset((dict, list, tuple))
 
 
 class Ring(Generic[T]):
@@ -95,19 +96,34 @@ def weigh(value: Any) -> int:
     Of a large one only some members are looked at, and the rest is taken to be like them: this
     bounds memory, and says nothing exact.
     """
+    kind = type(value)
+    if kind is not dict or len(value) > _MEMBERS:
+        return _weigh(value) if kind in _CONTAINERS else getsizeof(value, 64)
+    # The usual case, a small object of plain values, written out.
+    total = 64 + _KEY * len(value)
+    for member in value.values():
+        kind = type(member)
+        if kind is str:
+            total += 50 + len(member)
+        elif kind in _CONTAINERS:
+            total += _weigh(member)
+        else:
+            total += getsizeof(member, 64)
+    return total
+
+
+def _weigh(value: Any) -> int:
     total = 0
     waiting = [value]
     for _ in range(_LOOKED_AT):
         one = waiting.pop()
         kind = type(one)
-        if kind is dict:
-            total += 64 + _KEY * len(one)
-            total += _push(waiting, one.values(), len(one))
-        elif kind is list or kind is tuple:
-            total += 64
-            total += _push(waiting, one, len(one))
-        else:
+        if kind not in _CONTAINERS:
             total += getsizeof(one, 64)
+        elif kind is dict:
+            total += 64 + _KEY * len(one) + _push(waiting, one.values(), len(one))
+        else:
+            total += 64 + _push(waiting, one, len(one))
         if not waiting:
             return total
     return total + total * len(waiting) // _LOOKED_AT

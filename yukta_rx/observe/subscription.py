@@ -36,7 +36,6 @@ class FeedSubscription(Reader[Frame]):
     """
 
     __slots__ = (
-        "_backlog",
         "_capacity",
         "_coalesce",
         "_due",
@@ -44,11 +43,14 @@ class FeedSubscription(Reader[Frame]):
         "_first",
         "_flush_timer",
         "_flushed_at",
-        "_gap",
         "_heartbeat_timer",
         "_last",
+        "_lost",
+        "_lost_from",
+        "_lost_to",
         "_over_now",
         "_pending",
+        "_room",
         "_samples",
         "_ticked",
         "dropped",
@@ -73,8 +75,9 @@ class FeedSubscription(Reader[Frame]):
         self._coalesce = coalesce_ms / 1000
         self._capacity = capacity
         self._pending: deque[int] = deque()
-        self._backlog = 0
-        self._gap: Gap | None = None
+        self._room = capacity
+        self._lost = 0
+        self._lost_from = self._lost_to = 0
         self._first: list[Frame] = []
         self._last: Frame | None = None
         self._over_now = False
@@ -93,7 +96,7 @@ class FeedSubscription(Reader[Frame]):
         """Begin behind an event, with those that the subscriber has missed."""
         feed = self._feed
         self._pending.extend(backlog)
-        self._backlog = len(self._pending)
+        self._room = self._capacity + len(self._pending)
         hello = {
             "epoch": feed.epoch,
             "headSeq": feed.head_seq,
@@ -113,9 +116,12 @@ class FeedSubscription(Reader[Frame]):
         """A wanted event happened."""
         pending = self._pending
         pending.append(seq)
-        if len(pending) > self._capacity + self._backlog:
+        if len(pending) > self._room:
             self._lose(pending.popleft())
-        self.wake()
+        # `wake`, written out: this is done for every event and every subscriber.
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def offer_sample(self, key: SampleKey, entry: Entry) -> None:
         """A wanted sample was taken; it takes the place of the one before."""
@@ -140,17 +146,17 @@ class FeedSubscription(Reader[Frame]):
     @property
     def position(self) -> str:
         """The id up to which everything was handed out: what to resume behind."""
-        if self._gap is not None:
-            return self._feed.id_of(self._gap.start - 1)
+        if self._lost:
+            return self._feed.id_of(self._lost_from - 1)
         return self._feed.id_of(self._pending[0] - 1 if self._pending else self._feed.head_seq)
 
     def _pull(self, limit: int) -> list[Frame]:
         out = self._first[:limit]
         del self._first[:limit]
         self._pull_facts(out, limit)
-        if self._pending or self._gap is not None:
+        if self._pending or self._lost:
             return out
-        self._backlog = 0
+        self._room = self._capacity
         if self._due or (self._last is not None and self._samples):
             self._pull_samples(out, limit)
         if self._ticked and len(out) < limit:
@@ -169,7 +175,7 @@ class FeedSubscription(Reader[Frame]):
             entry = feed.entry(pending[0])
             if entry is None:
                 self._lose(pending.popleft())
-            elif self._gap is not None:
+            elif self._lost:
                 out.append(self._told())
             elif self._samples and entry.event.type == "execution.finished":
                 # Nothing of a run comes behind its end, so the last samples go before it.
@@ -182,7 +188,7 @@ class FeedSubscription(Reader[Frame]):
             else:
                 pending.popleft()
                 out.append(entry.frame)
-        if self._gap is not None and not pending and len(out) < limit:
+        if self._lost and not pending and len(out) < limit:
             out.append(self._told())
 
     def _pull_samples(self, out: list[Frame], limit: int) -> None:
@@ -213,15 +219,16 @@ class FeedSubscription(Reader[Frame]):
     # -- losses and timers
 
     def _lose(self, seq: int) -> None:
+        if not self._lost:
+            self._lost_from = seq
+        self._lost_to = seq
+        self._lost += 1
         self.dropped += 1
-        self._feed.lost_events.add()
-        gap = self._gap
-        first, lost = (seq, 0) if gap is None else (gap.start, gap.dropped)
-        self._gap = Gap(first, seq, lost + 1, "slow-consumer")
+        self._feed.lost_events.value += 1
 
     def _told(self) -> Frame:
-        gap, self._gap = self._gap, None
-        assert gap is not None
+        gap = Gap(self._lost_from, self._lost_to, self._lost, "slow-consumer")
+        self._lost = 0
         return Frame.of("stream.gap", gap.as_dict(), id=self._feed.id_of(gap.stop))
 
     def _flush(self) -> None:

@@ -399,7 +399,8 @@ class Tracker:
             self._telemetry.dropped("log", "late")
             return
         channel = self._logs.channel(event.execution_id, event.session_id)
-        self._outbox.append(msgspec.structs.replace(event, data=channel.append(event)))
+        data = {"cursor": str(channel.append(event)), **event.data}
+        self._outbox.append(msgspec.structs.replace(event, data=data))
 
     def _drop_line(self, event: ExecutionEvent) -> None:
         marker = self._dropped.get(event.execution_id)

@@ -123,7 +123,7 @@ async def version(call: Call) -> web.StreamResponse:
 
 async def openapi(call: Call) -> web.StreamResponse:
     """Return the OpenAPI document."""
-    body = call.shared.openapi
+    body = call.shared.openapi()
     tag = f'"{blake2b(body, digest_size=16).hexdigest()}"'
     if tag in (call.header("If-None-Match") or ""):
         return web.Response(status=304, headers={"ETag": tag})

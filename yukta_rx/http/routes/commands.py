@@ -193,9 +193,8 @@ def _upper(value: Any) -> Any:
 STOP_MODE: Final = next(_parameters(StopWorkflow))
 STOP_BODY: Final = _model(StopWorkflow)
 _BY_TYPE: Final = {name: _model(cls, one_door=True) for name, cls in COMMANDS.items()}
-ANY_COMMAND: Final[type[BaseModel]] = create_model(
-    "AnyCommand",
-    __base__=RootModel[Union[tuple(_BY_TYPE.values())]],  # type: ignore[arg-type]  # noqa: UP007
-    __doc__="One of the commands.",
-)
-"""What `POST .../commands` takes."""
+_ANY: Any = Union[tuple(_BY_TYPE.values())]  # noqa: UP007  (made while the program runs)
+
+
+class AnyCommand(RootModel[_ANY]):
+    """One of the commands."""

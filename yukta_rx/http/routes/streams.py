@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from yukta_rx.errors import BadRequestError, NotFoundError
 from yukta_rx.http.event_shapes import event_catalogue
 from yukta_rx.http.headers import prefers_json
-from yukta_rx.observe.feed import EventFilter
+from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.logs import LogFilter
 
 if TYPE_CHECKING:
