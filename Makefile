@@ -1,7 +1,7 @@
 # The everyday commands. Each sets up .venv by itself the first time it is needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench wheel-test clean
+.PHONY: help setup demo test check docs bench schemathesis wheel-test clean
 
 # Any Python that is new enough and can make a virtual environment; override with PYTHON=...
 PYTHON ?= $(shell for p in python3 python python3.11 python3.12 python3.13 python3.14; do \
@@ -16,6 +16,8 @@ STAMP := $(VENV)/.installed
 DEMO ?= examples/airports/workflow.json
 TESTS ?=
 ARGS ?=
+# Requests per route of `make schemathesis`.
+EXAMPLES ?= 50
 
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,6 +53,9 @@ docs: $(STAMP) ## write the reference pages that are made from the code
 
 bench: $(STAMP) ## measure the streams core beside a plain loop and raw reactivex
 	$(BIN)/python -m bench $(ARGS)
+
+schemathesis: $(STAMP) ## fuzz the REST interface from its OpenAPI document, for minutes
+	YUKTA_TEST_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/http/test_schemathesis.py
 
 wheel-test: $(STAMP) ## build the wheel, install it elsewhere, run the demo there
 	DEMO=$(DEMO) .ci/wheel-test $(BIN)/python

@@ -115,8 +115,11 @@ class Served:
         said: what it had written to stderr when it was ready.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], yukta: Callable[..., Ended] | None = None
+    ) -> None:
         self.process = process
+        self._yukta = yukta
         self.said: list[str] = []
         self.url = ""
         for line in process.stderr or ():
@@ -145,25 +148,33 @@ class Served:
         _, err = self.process.communicate(timeout=30)
         return self.process.returncode, err.decode()
 
-    def spawn(self, *args: str, **options: Any) -> subprocess.Popen[bytes]:
-        """Start a command line that talks to this server."""
-        options.setdefault("env", os.environ | {"YUKTA_URL": self.url})
-        streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | options
-        return subprocess.Popen([sys.executable, "-m", "yukta_rx", *args], **streams)
+    @property
+    def environ(self) -> dict[str, str]:
+        """The environment of command lines that talk to this server."""
+        return os.environ | {"YUKTA_URL": self.url}
+
+    def ask(self, *args: str) -> Ended:
+        """Run a command line that talks to this server, in this process."""
+        assert self._yukta is not None
+        return self._yukta(*args, "--url", self.url)
 
     def run(self, *args: str) -> Ended:
         """Run a command line that talks to this server, as a process."""
-        process = self.spawn(*args)
-        out, err = process.communicate(timeout=30)
-        return Ended(process.returncode, out.decode(), err.decode())
+        done = subprocess.run(
+            [sys.executable, "-m", "yukta_rx", *args],
+            capture_output=True,
+            env=self.environ,
+            timeout=30,
+        )
+        return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.fixture
-def serve(spawn) -> Callable[..., Served]:
+def serve(spawn, yukta) -> Callable[..., Served]:
     """Start a server on a free port and wait until it is ready."""
 
     def start(*args: str, command: str = "serve", port: int = 0) -> Served:
-        return Served(spawn(command, "--port", str(port), *args))
+        return Served(spawn(command, "--port", str(port), *args), yukta)
 
     return start
 
@@ -189,10 +200,7 @@ def document(workflow_id: str, nodes: list[tuple[str, str, dict[str, Any]]]) -> 
         {
             "workflowId": workflow_id,
             "nodes": [{"nodeId": id, "type": type, "config": more} for id, type, more in nodes],
-            "edges": [
-                {"source": a, "target": b}
-                for (a, *_), (b, *_) in itertools.pairwise(nodes)
-            ],
+            "edges": [{"source": a, "target": b} for (a, *_), (b, *_) in itertools.pairwise(nodes)],
         },
         indent=2,
     )
@@ -223,3 +231,9 @@ def ask(server, yukta, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
     """Run a command line in this process that talks to the shared server."""
     monkeypatch.setenv("YUKTA_URL", server.url)
     return yukta
+
+
+@pytest.fixture
+def talk(server, spawn) -> Callable[..., subprocess.Popen[bytes]]:
+    """Start a command line that talks to the shared server, as a process."""
+    return lambda *args, **options: spawn(*args, **{"env": server.environ} | options)

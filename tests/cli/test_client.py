@@ -97,7 +97,7 @@ async def test_without_any_server_every_address_is_named_and_the_code_is_8() -> 
 
 @pytest.mark.parametrize("host", ["localhost", "[::1]"])
 async def test_other_names_of_this_machine_are_refused_in_the_same_words(host) -> None:
-    with pytest.raises(CliError, match="connection refused|network is unreachable|cannot assign"):
+    with pytest.raises(CliError, match=r"connection refused|network is unreachable|cannot assign"):
         await get(f"http://{host}:{free_address().rpartition(':')[2]}")
 
 

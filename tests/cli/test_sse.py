@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -105,7 +106,7 @@ STREAMS = st.lists(PIECES | st.text(max_size=3), max_size=40).map("".join)
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     borders = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(borders)]
 
 
 @given(STREAMS, st.lists(st.integers(min_value=0), max_size=12))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -136,17 +137,12 @@ class Parser:
         return [event for event in found if event is not None]
 
     def _lines(self, chunk: bytes) -> list[bytes]:
-        lines = []
-        for byte in chunk:
-            if self._skip_lf and byte == 10:
-                self._skip_lf = False
-                continue
-            self._skip_lf = byte == 13
-            if byte in (10, 13):
-                lines.append(self._rest)
-                self._rest = b""
-            else:
-                self._rest += bytes([byte])
+        if self._skip_lf:
+            chunk = chunk.removeprefix(b"\n")
+        if not chunk:
+            return []
+        self._skip_lf = chunk.endswith(b"\r")
+        *lines, self._rest = re.split(rb"\r\n|\r|\n", self._rest + chunk)
         return lines
 
     def _line(self, text: str) -> Event | None:
@@ -240,7 +236,7 @@ class Client:
         async with asyncio.timeout(PATIENCE):
             async with self.session.request(method, path, **options) as response:
                 raw = await response.read()
-        is_json = "json" in response.headers.get("Content-Type", "")
+        is_json = raw and "json" in response.headers.get("Content-Type", "")
         answer = Answer(response.status, response.headers, json.loads(raw) if is_json else raw)
         if checked:
             check_headers(answer)
@@ -357,6 +353,16 @@ async def engine(settings: Settings) -> AsyncIterator[Engine]:
 async def server(engine: Engine, times: StreamTimes) -> AsyncIterator[HttpServer]:
     async with HttpServer(engine, port=0, times=times) as made:
         yield made
+
+
+@pytest.fixture
+def checking_client() -> Callable[[HttpServer], Client]:
+    """Makes a client whose session its caller closes."""
+
+    def made(server: HttpServer) -> Client:
+        return Client(aiohttp.ClientSession(server.url))
+
+    return made
 
 
 @pytest.fixture

@@ -6,17 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from yukta_rx.config.settings import Settings
+from yukta_rx.http.server import HttpServer
 from yukta_rx.http.sse import StreamTimes
+from yukta_rx.http.state import SHARED
 
 FEED = "/api/events/stream"
 
 
 async def gone(engine: Any, server: Any) -> None:
     """Wait until no stream is open and no reader is left."""
-    from yukta_rx.http.state import SHARED
-
     async with asyncio.timeout(10):
         while len(server.app[SHARED].streams) or engine.feed.cap.open:
             await asyncio.sleep(0.01)
@@ -200,8 +201,6 @@ async def test_the_feed_is_read_page_by_page_too(client: Any, make: Any) -> None
 
 
 async def test_every_event_type_is_in_the_catalogue_with_its_schema(client: Any, make: Any) -> None:
-    from jsonschema import Draft202012Validator
-
     schemas = {
         item["type"]: Draft202012Validator(item["schema"])
         for item in (await client.ok("GET", "/api/events/types"))["items"]
@@ -356,8 +355,6 @@ async def test_a_client_that_leaves_leaves_nothing_behind(
 async def test_a_closing_server_ends_its_streams_first(
     engine: Any, connect: Any, make: Any, caplog: Any
 ) -> None:
-    from yukta_rx.http.server import HttpServer
-
     server = HttpServer(engine, port=0)
     await server.__aenter__()
     client = await connect(server)

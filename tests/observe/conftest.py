@@ -199,31 +199,31 @@ async def frames_now(reader: Any) -> list[Frame]:
         found += more
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def new_scene():
     """Makes a scene; `async with new_scene() as scene`."""
     return Scene
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def now():
     """The functions that read what is there: `frames_now`."""
     return frames_now
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def data():
     """What a frame carries."""
     return data_of
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def settled():
     """Waits until nothing is left to do that needs no time."""
     return settle
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def numbers():
     """The `n` of the facts among some frames, in order."""
 

@@ -300,6 +300,26 @@ def test_values_of_derived_classes_count_as_what_they_derive_from() -> None:
     assert value("sum(payload.rows) == 3 and payload.rows == [1, 2]", payload) is True
 
 
+def test_a_number_of_a_derived_class_computes_as_a_plain_one() -> None:
+    ratio = type("Ratio", (float,), {"__mul__": lambda self, other: "hijacked"})(2.0)
+
+    assert value("payload.ratio * 3", {"ratio": ratio}) == 6.0
+
+
+def test_a_set_of_containers_cannot_be_compared() -> None:
+    payload = {"a": {(1, 2)}, "b": {(1, 2)}}
+
+    assert "a set of such elements" in refusal("payload.a == payload.b", payload).detail
+
+
+def test_a_text_of_megabytes_can_be_looked_at_but_not_changed() -> None:
+    payload = {"text": "x" * 2_000_000}
+
+    assert value("payload.text.startswith('xx') and not payload.text.endswith('y')", payload)
+    assert value("len(payload.text) == 2000000 and payload.text[5] == 'x'", payload) is True
+    assert "more than 1,048,576 characters" in refusal("payload.text.upper() == ''", payload).detail
+
+
 def test_a_look_at_a_missing_member_does_not_make_it() -> None:
     payload = {"counts": defaultdict(int)}
 

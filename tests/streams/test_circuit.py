@@ -587,3 +587,79 @@ async def test_post_runs_on_the_loop(line: Any) -> None:
     await asyncio.sleep(1)
 
     assert threads == [threading.get_ident()]
+
+
+# -- draining one node
+
+
+async def wait_a_second(n: int) -> int:
+    await asyncio.sleep(1)
+    return n
+
+
+def at_once(n: int) -> list[int]:
+    return [n]
+
+
+async def copy(stream: AsyncIterator[int]) -> AsyncIterator[int]:
+    async for n in stream:
+        yield n
+
+
+DRAINED: dict[str, list[Any]] = {
+    "plain": [],
+    "sync": [ops.call(lambda n: n)],
+    "many": [ops.flat_map(at_once)],
+    "async": [ops.call(wait_a_second)],
+    "thread": [ops.call(lambda n: n, blocking=True)],
+    "through": [ops.through(copy)],
+}
+
+
+@pytest.mark.feature("CTL-03")
+@pytest.mark.parametrize("call", DRAINED)
+@virtual_time
+async def test_a_drained_node_works_off_what_waits_and_takes_no_more(
+    line: Any, watch: Any, call: str
+) -> None:
+    handle = ops.Valve()
+    handle.pause()
+    publisher = TestPublisher()
+    flow = publisher.pipe(
+        ops.merge_parents(name="node", prefetch=8),
+        ops.valve(handle),
+        *DRAINED[call],
+        ops.status(watch),
+    )
+    ran = line(flow)
+    await publisher.pulled(8)
+    publisher.emit(1, 2, 3)
+    await asyncio.sleep(1)
+
+    ran.circuit.stage_of(flow).drain()
+    await asyncio.sleep(1)
+    cancelled = publisher.cancelled
+    handle.resume()
+    await ran.finished()
+
+    assert cancelled
+    assert ran.out == [1, 2, 3]
+    assert watch.ends["node"] == (Outcome.STOPPED, None)
+    assert ran.outcome is Outcome.COMPLETED
+
+
+@virtual_time
+async def test_an_edge_knows_how_long_its_producer_waited_for_it() -> None:
+    publisher = TestPublisher()
+    node: Any = publisher.pipe(ops.merge_parents(prefetch=4), ops.map(lambda n: n))
+    slow: Any = node.pipe(ops.merge_parents(name="slow", prefetch=1), ops.call(wait_a_second))
+    circuit = Circuit([slow])
+    circuit.start()
+    await publisher.pulled(4)
+    publisher.emit(1, 2, 3)
+    publisher.complete()
+    await circuit.done
+
+    [edge] = [edge for edge in circuit.edges if edge.dst is circuit.stage_of(slow)]
+    # The second and the third waited a second each for the call before them.
+    assert edge.blocked_seconds() == pytest.approx(2, abs=0.01)

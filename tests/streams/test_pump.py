@@ -276,14 +276,24 @@ async def test_after_an_interrupt_the_other_circuits_go_on() -> None:
 
 
 @virtual_time
-async def test_an_idle_pump_does_nothing() -> None:
+async def test_an_idle_pump_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[float] = []
+    loop = asyncio.get_running_loop()
+    pump = Pump.of(loop)
     await finite(10, []).done
-    pump = Pump.of(asyncio.get_running_loop())
-    ticks = pump.ticks
+    call_soon = loop.call_soon
 
+    def counting(callback: Any, *args: Any, **options: Any) -> Any:
+        if callback == pump.turn:
+            turns.append(loop.time())
+        return call_soon(callback, *args, **options)
+
+    monkeypatch.setattr(loop, "call_soon", counting)
     await asyncio.sleep(3600)
+    idle = list(turns)
+    await finite(10, []).done
 
-    assert pump.ticks == ticks
+    assert (idle, len(turns) > 0) == ([], True)
 
 
 def test_one_loop_has_one_pump_that_does_not_outlive_it() -> None:

@@ -180,6 +180,7 @@ async def test_a_cancellation_stops_a_batch_between_two_calls(line: Any) -> None
         await asyncio.sleep(0)
 
     ran.circuit.stop(StopMode.CANCEL)
+    await ran.finished()
     hold.go.release()
     while ran.circuit.pump.outside:
         await asyncio.sleep(0)

@@ -95,15 +95,14 @@ class _Lines:
 
     def show(self, snapshot: dict[str, Any], text: str) -> None:
         for node in snapshot["nodes"]:
-            if node["status"] != TaskStatus.PENDING:
-                counts = f" (in {node['in']}, out {node['out']})" if ended(node) else ""
-                self._change(node["nodeId"], node, counts)
+            counts = f" (in {node['in']}, out {node['out']})" if ended(node) else ""
+            self._change(node["nodeId"], node, counts)
         run = snapshot["execution"]
         self._change("", run, f" {run['sessionId']}/{run['workflowId']}")
 
     def _change(self, name: str, state: dict[str, Any], more: str) -> None:
         status = texts.status_of(state)
-        if self._before.get(name) != status:
+        if self._before.get(name, str(TaskStatus.PENDING)) != status:
             self._before[name] = status
             place = f"{name}: " if name else ""
             self._console.line(f"{place}{status}{more}", STYLES.get(state["status"]))

@@ -103,7 +103,7 @@ def entity_tags(name: str, header: str | None) -> Tags | None:
     strong: list[str] = []
     weak: list[str] = []
     at = 0
-    while at < len(text):
+    while at < len(text) or not text:
         found = _TAG.match(text, at)
         if found is None:
             detail = f'{name} must be * or entity tags such as "abc"'

@@ -12,7 +12,7 @@ from yukta_rx import __version__
 from yukta_rx.errors import ERRORS
 from yukta_rx.http.errors import PROBLEM_TYPE, status_of
 from yukta_rx.http.route import Body, Media, Query, Route
-from yukta_rx.http.shapes import Problem
+from yukta_rx.http.shapes import Problem, SentEvent
 from yukta_rx.model.ids import ID_PATTERN
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def shown_paths(route: Route) -> tuple[str, ...]:
 def possible_codes(route: Route) -> tuple[str, ...]:
     """Return every problem code that a route may answer with."""
     codes = [*route.errors, *_GENERAL]
-    if route.placeholders or route.query or route.headers:
+    if route.role is not None or route.headers:
         codes.append("invalid_parameter")
     if route.media in (Media.JSON, Media.EVENTS):
         codes.append("not_acceptable")
@@ -115,7 +115,11 @@ def _parameters(route: Route, path: str) -> Iterator[dict[str, Any]]:
     for query in route.query:
         yield _query(query)
     for name, note in route.headers.items():
-        schema = {"type": "string", "minLength": 1, "pattern": "^[!-~]+$"}
+        schema: dict[str, Any] = {"type": "string", "minLength": 1, "pattern": "^[!-~]+$"}
+        if name == "If-None-Match" and route.method in _WRITING:
+            schema = {"type": "string", "const": "*"}
+        elif name == "Last-Event-ID":
+            schema = {"type": "string", "pattern": route.place}
         yield {"name": name, "in": "header", "description": note, "schema": schema}
 
 
@@ -159,12 +163,12 @@ def _content(route: Route, model: type[BaseModel] | None) -> dict[str, Any]:
     if route.media in (Media.JSON, Media.EITHER):
         made[str(Media.JSON)] = {"schema": {"$ref": _ref(model)}}
     if route.media in (Media.EVENTS, Media.EITHER):
-        made[str(Media.EVENTS)] = {"schema": {"type": "string"}}
+        made[str(Media.EVENTS)] = {"schema": {"$ref": _ref(SentEvent)}}
     return made
 
 
 def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
-    models: dict[type[BaseModel], None] = {Problem: None}
+    models: dict[type[BaseModel], None] = {Problem: None, SentEvent: None}
     for route in routes:
         for model in (route.request, route.document, *route.responses.values()):
             if model is not None:

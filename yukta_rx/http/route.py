@@ -30,6 +30,12 @@ __all__ = ["MAX_PAGE", "Body", "Kind", "Media", "Query", "Role", "Route"]
 MAX_PAGE: Final = 500
 """Most items of one page."""
 
+NUMBER: Final = "^[0-9]{1,18}$"
+"""The form of a place in what one run says."""
+
+FEED_PLACE: Final = "^[0-9A-Za-z]+:[0-9]{1,18}$"
+"""The form of a place in the feed."""
+
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 _BOOLEANS: Final = {"true": True, "false": False, "1": True, "0": False}
@@ -60,6 +66,7 @@ class Query:
         low: smallest number.
         high: largest number, or for text the most characters.
         words: the choices of a WORD, in upper case; a client may write them in any case.
+        pattern: the form that a text has, for documents; the handler says what is wrong with it.
     """
 
     name: str
@@ -70,6 +77,7 @@ class Query:
     low: float | None = None
     high: float | None = None
     words: tuple[str, ...] = ()
+    pattern: str | None = None
 
     def read(self, texts: Sequence[str]) -> Any:
         """Return the value of what stands in the query, which is nothing for no texts.
@@ -99,8 +107,9 @@ class Query:
         if self.kind in (Kind.WHOLE, Kind.NUMBER):
             one |= {"minimum": self.low} if self.low is not None else {}
             one |= {"maximum": self.high} if self.high is not None else {}
-        elif self.kind is Kind.TEXT and self.high is not None:
-            one["maxLength"] = self.high
+        elif self.kind is Kind.TEXT:
+            one |= {"maxLength": self.high} if self.high is not None else {}
+            one |= {"pattern": self.pattern} if self.pattern is not None else {}
         if self.many:
             return {"type": "array", "items": one}
         return one if self.default is None else {**one, "default": self.default}
@@ -202,6 +211,7 @@ class Route:
         responses: status of each good answer with its model, None for a body without one.
         errors: codes of the problems that are its own; the general ones go without saying.
         headers: request headers that it heeds, with one sentence each.
+        place: the form of the places in its stream, as of `Last-Event-ID`.
         media: what it answers with.
         also: further methods that the same handler answers (HEAD, OPTIONS).
         guarded: whether a client that goes away leaves it running; for all that change something.
@@ -221,6 +231,7 @@ class Route:
     responses: dict[int, type[BaseModel] | None] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
     headers: dict[str, str] = field(default_factory=dict)
+    place: str = NUMBER
     media: Media = Media.JSON
     also: tuple[str, ...] = ()
     guarded: bool = False

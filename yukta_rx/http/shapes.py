@@ -507,6 +507,15 @@ class EventPage(Shape):
     gap: Gap | None = None
 
 
+class SentEvent(Shape):
+    """One event of a stream, as its lines are read; `data` is JSON."""
+
+    data: str
+    event: str | None = None
+    id: str | None = None
+    retry: int | None = None
+
+
 class EventType(Shape):
     """An event type."""
 

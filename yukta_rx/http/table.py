@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from yukta_rx.http import shapes
-from yukta_rx.http.route import MAX_PAGE, Body, Kind, Media, Query, Role, Route
+from yukta_rx.http.route import FEED_PLACE, MAX_PAGE, NUMBER, Body, Kind, Media, Query, Role, Route
 from yukta_rx.http.routes import admin, commands, runs, sessions, streams
+from yukta_rx.model.ids import ID_PATTERN
 from yukta_rx.model.session import SessionConfig
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
@@ -20,17 +21,20 @@ def _flag(name: str, doc: str) -> Query:
     return Query(name, doc, Kind.BOOLEAN, default=False)
 
 
-_AFTER: Final = Query("afterCursor", "Where the page before ended: its `nextCursor`.", high=200)
-_PAGE: Final = (
-    Query("limit", "Items at most.", Kind.WHOLE, default=50, low=1, high=MAX_PAGE),
-    _AFTER,
-)
+def _place(name: str, doc: str, pattern: str) -> Query:
+    return Query(name, doc, high=200, pattern=pattern)
+
+
+_LIMIT: Final = Query("limit", "Items at most.", Kind.WHOLE, default=50, low=1, high=MAX_PAGE)
+_CURSOR_DOC: Final = "Where the page before ended: its `nextCursor`."
+_LAST_DOC: Final = "Where to go on; as the header Last-Event-ID."
+_PAGE: Final = (_LIMIT, _place("afterCursor", _CURSOR_DOC, ID_PATTERN))
+_NUMBERED: Final = (_LIMIT, _place("afterCursor", _CURSOR_DOC, NUMBER))
 _TIMEOUT: Final = Query(
     "timeout", "Seconds to wait at most.", Kind.NUMBER, default=30.0, low=0, high=3600
 )
 _NAMED: Final = Query("named", "Whether frames carry `event:`.", Kind.BOOLEAN, default=True)
-_LAST: Final = Query("lastEventId", "Where to go on; as the header Last-Event-ID.", high=200)
-_FOLLOW: Final = (*_PAGE, _LAST, _NAMED)
+_FOLLOW: Final = (*_NUMBERED, _place("lastEventId", _LAST_DOC, NUMBER), _NAMED)
 _EVENT_FILTERS: Final = (
     Query("executionId", "Events of these runs.", Kind.ID, many=True),
     Query("type", "Events of these types, `node.*` for a family.", many=True, high=100),
@@ -283,7 +287,7 @@ _COMMANDS: Final = (
         handler=commands.audit,
         summary="The commands that a run was given",
         tag="commands",
-        query=_PAGE,
+        query=_NUMBERED,
         responses={200: shapes.AuditPage},
         errors=(*_EXECUTION, "invalid_cursor"),
     ),
@@ -404,7 +408,6 @@ _SESSIONS: Final = (
         summary="Examine a workflow document for this place",
         tag="sessions",
         body=Body.REQUIRED,
-        document=WorkflowDefinition,
         responses={200: shapes.ValidationReport},
         errors=("malformed_json",),
     ),
@@ -415,7 +418,6 @@ _SESSIONS: Final = (
         summary="Examine a workflow document",
         tag="sessions",
         body=Body.REQUIRED,
-        document=WorkflowDefinition,
         responses={200: shapes.ValidationReport},
         errors=("malformed_json",),
     ),
@@ -430,8 +432,8 @@ _EVENTS: Final = (
         tag="streams",
         query=(
             *_EVENT_FILTERS,
-            _LAST,
-            _AFTER,
+            _place("lastEventId", _LAST_DOC, FEED_PLACE),
+            _place("afterCursor", _CURSOR_DOC, FEED_PLACE),
             _NAMED,
             Query(
                 "coalesceMs",
@@ -451,6 +453,7 @@ _EVENTS: Final = (
         responses={200: shapes.Event},
         errors=("invalid_cursor", "too_many_streams"),
         headers=_RESUME,
+        place=FEED_PLACE,
         media=Media.EVENTS,
     ),
     Route(
@@ -459,7 +462,7 @@ _EVENTS: Final = (
         handler=streams.events_page,
         summary="The events that are still kept",
         tag="streams",
-        query=(*_PAGE, *_EVENT_FILTERS),
+        query=(_LIMIT, _place("afterCursor", _CURSOR_DOC, FEED_PLACE), *_EVENT_FILTERS),
         responses={200: shapes.EventPage},
         errors=("invalid_cursor", "cursor_expired"),
     ),
@@ -508,7 +511,6 @@ _CATALOGUE: Final = (
         summary="Examine a configuration",
         tag="plugins",
         body=Body.OPTIONAL,
-        document=shapes.Payload,
         responses={200: shapes.ConfigReport},
         errors=("plugin_not_found", "malformed_json"),
     ),

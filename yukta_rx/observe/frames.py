@@ -97,13 +97,13 @@ def showable(value: Any, depth: int = 100) -> Any:
     """Return a value so that JSON can show it, with a mark in place of each part that it cannot.
 
     Half a surrogate pair becomes its escape as text; anything that has no JSON form becomes
-    `{"$yukta": "unserialisable", "v": <its type>}`.
+    `{"unserialisable": <its type>}`.
     """
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict | list | tuple):
         if not depth:
-            return {"$yukta": "unserialisable", "v": "nested too deep"}
+            return {"unserialisable": "nested too deep"}
         if isinstance(value, dict):
             return {
                 showable(str(key)): showable(member, depth - 1) for key, member in value.items()
@@ -112,7 +112,7 @@ def showable(value: Any, depth: int = 100) -> Any:
     try:
         dumps_plain(value)
     except UnserialisablePayloadError:
-        return {"$yukta": "unserialisable", "v": type(value).__qualname__}
+        return {"unserialisable": type(value).__qualname__}
     return value
 
 

@@ -31,7 +31,8 @@ def call(body: Body | Callable[[Any], Any], *, blocking: bool = False) -> Operat
     A plain function gives one element, None to drop it, or `Routed` for a named port. A coroutine
     function is awaited, one call at a time, in order. A generator function, synchronous or not,
     gives any number of elements, drawn as children ask for them. With `blocking=True` a plain or
-    generator function runs in a thread, up to 32 elements in one piece.
+    generator function runs in a thread, up to 32 elements in one piece; what a generator gives for
+    one element is then collected before it is emitted, so it has to end.
 
     Emits when: the function gives an element.
     Back-pressures when: a child has no credit: the function is not called, or not drawn from.

@@ -108,6 +108,7 @@ class Edge:
         """End the edge: on_completed, or on_error with `err`."""
         if self.closed or self.dead:
             return
+        self.unblock()
         self.closed = True
         self.err = err
         self.dst.closing = True

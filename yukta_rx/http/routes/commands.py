@@ -90,7 +90,7 @@ async def stop_workflow(call: Call) -> web.StreamResponse:
     """Stop every live run of a workflow."""
     session_id, workflow_id = call.ids["sessionId"], call.ids["workflowId"]
     await call.engine.definitions.get(session_id, workflow_id)
-    given = {**_given(call, ("mode",)), **call.body}
+    given = {**_given(call, ("mode",)), **_fields(call)}
     reason = given.pop("reason", call.query["reason"])
     results = await call.engine.gateway.stop_workflow(
         session_id,
@@ -108,8 +108,8 @@ def _handler(cls: type[Command]) -> Handler:
     names = tuple(cls.own_fields())
 
     async def handle(call: Call) -> web.StreamResponse:
-        reason = call.body.get("reason", call.query["reason"])
-        own = {name: value for name, value in call.body.items() if name != "reason"}
+        own = _fields(call)
+        reason = own.pop("reason", call.query["reason"])
         values = {**call.ids, **_given(call, names), **own}
         try:
             command = cls.parse(values)
@@ -133,6 +133,11 @@ async def _give(call: Call, command: Command, reason: str | None) -> web.StreamR
         command_id=idempotency_key(call.header("Idempotency-Key")),
     )
     return call.json(result.as_dict())
+
+
+def _fields(call: Call) -> dict[str, Any]:
+    """The members of the body; one that is null counts as left out."""
+    return {name: value for name, value in call.body.items() if value is not None}
 
 
 def _given(call: Call, names: tuple[str, ...]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ async def events_page(call: Call) -> web.StreamResponse:
 
 async def event_types(call: Call) -> web.StreamResponse:
     """List every event type with a JSON Schema."""
-    return call.json({"items": event_catalogue(), "nextCursor": None})
+    return call.json({"items": list(event_catalogue()), "nextCursor": None})
 
 
 async def progress(call: Call) -> web.StreamResponse:
