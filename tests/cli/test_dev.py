@@ -6,164 +6,284 @@ import json
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.feature("DEF-01")]
+from yukta_rx.app import Engine
+from yukta_rx.cli.console import CliError, Console
+from yukta_rx.cli.documents import with_folder
+from yukta_rx.cli.following import FileFollower, roots
+from yukta_rx.config.settings import Settings
+from yukta_rx.plugins.registry import PluginRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+pytestmark = pytest.mark.feature("DEF-01")
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ONE = ("t", "SEQUENCE_TRIGGER", {"count": 1})
+TWO = ("t", "SEQUENCE_TRIGGER", {"count": 2})
 BAD = ("t", "SEQUENCE_TRIGGER", {"count": -1})
 END = ("out", "COLLECT_TERMINAL")
 
 
-def results(server, *start: str) -> list[dict[str, object]]:
-    run = server.ask("start", *start, "--wait")
-    assert run.code == 0, run.err
-    return server.ask("result", run.out.strip()).results
+class Dev:
+    """An engine that follows files; each look returns what was said."""
+
+    def __init__(self, engine: Engine, files: FileFollower, capsys: Any) -> None:
+        self.engine = engine
+        self._files = files
+        self._capsys = capsys
+
+    async def look(self) -> list[str]:
+        await self._files.look(self.engine)
+        return self._capsys.readouterr().err.splitlines()
+
+    async def run(self, workflow_id: str) -> list[Any]:
+        run = await self.engine.start("dev", workflow_id)
+        await run.wait(timeout=10)
+        return [item.payload async for item in run.results() if item.type == "RESULT"]
 
 
+@pytest.fixture
+async def dev(capsys) -> AsyncIterator[Callable[..., Any]]:
+    engines: list[Engine] = []
+
+    async def follow(*paths: str) -> Dev:
+        settings = Settings()
+        for folder in roots(paths):
+            settings = with_folder(settings, folder)
+        registry = PluginRegistry.load(settings)
+        engine = Engine(settings, registry=registry)
+        await engine.__aenter__()
+        engines.append(engine)
+        return Dev(engine, FileFollower(Console(), paths, registry, settings), capsys)
+
+    yield follow
+
+    for engine in engines:
+        await engine.close()
+
+
+# --- the files -----------------------------------------------------------------------------------
+
+
+async def test_what_did_not_change_is_not_applied_again(dev, workflow) -> None:
+    path = workflow(ONE, END)
+    now = await dev(path)
+
+    first, second = await now.look(), await now.look()
+    Path(path).touch()
+    touched = await now.look()
+
+    assert first == ["yukta: session dev: created flow"]
+    assert second == touched == []
+
+
+async def test_a_change_is_applied_and_a_fault_leaves_the_last_valid_form(dev, workflow) -> None:
+    path = workflow(ONE, END)
+    now = await dev(path)
+    await now.look()
+
+    workflow(TWO, END)
+    changed = await now.look()
+    workflow(BAD, END)
+    fault, again = await now.look(), await now.look()
+    kept = await now.run("flow")
+    workflow(ONE, END)
+    mended = await now.look()
+
+    assert changed == mended == ["yukta: session dev: changed flow"]
+    assert len(fault) == 1
+    assert fault[0].startswith(f"yukta: {path}:8: node `t`, option `count`")
+    assert again == []
+    assert kept == [{"n": 0}, {"n": 1}]
+
+
+async def test_files_that_come_and_go_in_a_folder_are_followed(dev, workflow, tmp_path) -> None:
+    (tmp_path / "flows" / "deep").mkdir(parents=True)
+    workflow(ONE, END, name="flows/a.json", workflowId="a")
+    now = await dev("flows")
+    await now.look()
+
+    workflow(ONE, END, name="flows/deep/b.json", workflowId="b")
+    (tmp_path / "flows" / "payload.json").write_text('{"no": "workflow"}')
+    came = await now.look()
+    (tmp_path / "flows" / "a.json").unlink()
+    went = await now.look()
+
+    assert came == ["yukta: session dev: created b; unchanged a"]
+    assert went == ["yukta: session dev: removed a; unchanged b"]
+
+
+async def test_a_file_that_is_wrong_from_the_begin_is_taken_once_it_is_right(dev, workflow) -> None:
+    workflow(BAD, END)
+    now = await dev("flow.json")
+
+    wrong = await now.look()
+    workflow(ONE, END)
+    right = await now.look()
+
+    assert wrong[0].startswith("yukta: flow.json:8: node `t`, option `count`")
+    assert wrong[1:] == ["yukta: session dev: no workflows"]
+    assert right == ["yukta: session dev: created flow"]
+
+
+async def test_a_workflow_is_taken_once_the_file_that_it_reads_is_there(
+    dev, workflow, tmp_path
+) -> None:
+    workflow(("t", "FILE_TRIGGER", {"path": "in.jsonl"}), END)
+    now = await dev("flow.json")
+
+    missing = await now.look()
+    (tmp_path / "in.jsonl").write_text("7\n")
+    there = await now.look()
+
+    assert "cannot be read" in missing[0]
+    assert there == ["yukta: session dev: created flow"]
+    assert await now.run("flow") == [7]
+
+
+async def test_relative_paths_start_from_the_folder_of_each_file(dev, workflow, tmp_path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "flows" / name).mkdir(parents=True)
+        (tmp_path / "flows" / name / "in.jsonl").write_text(f'"{name}"\n')
+        trigger = ("t", "FILE_TRIGGER", {"path": "in.jsonl"})
+        workflow(trigger, END, name=f"flows/{name}/flow.json", workflowId=name)
+    now = await dev("flows")
+    await now.look()
+
+    assert await now.run("a") == ["a"]
+    assert await now.run("b") == ["b"]
+
+
+async def test_a_file_that_moves_takes_its_paths_along(dev, workflow, tmp_path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "flows" / name).mkdir(parents=True)
+        (tmp_path / "flows" / name / "in.jsonl").write_text(f'"{name}"\n')
+    workflow(("t", "FILE_TRIGGER", {"path": "in.jsonl"}), END, name="flows/a/flow.json")
+    now = await dev("flows")
+    await now.look()
+
+    (tmp_path / "flows" / "a" / "flow.json").rename(tmp_path / "flows" / "b" / "flow.json")
+    moved = await now.look()
+
+    assert moved == ["yukta: session dev: changed flow"]
+    assert await now.run("flow") == ["b"]
+
+
+async def test_the_second_file_with_a_workflow_id_is_reported(dev, workflow, tmp_path) -> None:
+    (tmp_path / "flows").mkdir()
+    workflow(ONE, END, name="flows/a.json")
+    workflow(ONE, END, name="flows/b.json")
+    now = await dev("flows")
+
+    both = await now.look()
+    (tmp_path / "flows" / "a.json").unlink()
+    one = await now.look()
+
+    assert both == [
+        "yukta: flows/b.json:2: /workflowId: workflow flow is also in flows/a.json",
+        "yukta: session dev: created flow",
+    ]
+    assert one == []
+
+
+async def test_a_workflow_with_live_runs_is_removed_once_they_have_ended(
+    dev, workflow, tmp_path
+) -> None:
+    (tmp_path / "flows").mkdir()
+    workflow(ONE, END, name="flows/keep.json", workflowId="keep")
+    endless = ("t", "SEQUENCE_TRIGGER", {"count": 0, "intervalMs": 20})
+    workflow(endless, END, name="flows/go.json", workflowId="go")
+    now = await dev("flows")
+    await now.look()
+    run = await now.engine.start("dev", "go")
+
+    (tmp_path / "flows" / "go.json").unlink()
+    refused, again = await now.look(), await now.look()
+    await run.stop()
+    await run.wait(timeout=10)
+    removed = await now.look()
+
+    assert refused == ["yukta: workflow go has live runs: stop them first"]
+    assert again == []
+    assert removed == ["yukta: session dev: removed go; unchanged keep"]
+
+
+async def test_settings_of_the_session_survive_a_change_of_its_files(dev, workflow) -> None:
+    workflow(ONE, END)
+    now = await dev("flow.json")
+    await now.look()
+    await now.engine.definitions.patch_session("dev", {"executionTimeoutMs": 5})
+
+    workflow(TWO, END)
+    await now.look()
+
+    view = await now.engine.definitions.get_session("dev")
+    assert view.as_dict()["executionTimeoutMs"] == 5
+
+
+async def test_a_folder_without_workflows_is_refused_and_one_that_becomes_empty_is_not(
+    dev, workflow, tmp_path
+) -> None:
+    with pytest.raises(CliError, match=r"no workflow file in \."):
+        await (await dev(".")).look()
+
+    path = workflow(ONE, END)
+    now = await dev(".")
+    await now.look()
+    Path(path).unlink()
+
+    assert await now.look() == ["yukta: session dev: removed flow"]
+
+
+def test_a_path_that_is_not_there_is_refused(yukta) -> None:
+    ended = yukta("dev", "--port", "0", "none.json")
+
+    assert (ended.code, ended.err) == (2, "yukta: none.json: no such file or directory\n")
+
+
+# --- the process ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
 def test_the_examples_run_in_the_session_dev(serve) -> None:
     server = serve(str(EXAMPLES), command="dev")
 
-    orders = results(server, "dev/orders", "--payload", f"@{EXAMPLES}/orders/payload.json")
-    airports = results(server, "dev/airports")
+    def results(*start: str) -> list[Any]:
+        run = server.ask("start", *start, "--wait")
+        assert run.code == 0, run.err
+        return server.ask("result", run.out.strip()).results
+
+    orders = results("dev/orders", "--payload", f"@{EXAMPLES}/orders/payload.json")
+    airports = results("dev/airports")
 
     assert "yukta: session dev: created airports, orders\n" in server.said
     assert Counter(line["nodeId"] for line in orders) == {"mail": 5, "ledger": 24}
     assert len(airports) == 16
 
 
-def test_a_change_is_applied_and_a_fault_is_reported_and_leaves_the_last_valid_form(
-    serve, workflow
+@pytest.mark.slow
+def test_changes_are_noticed_while_it_serves_and_with_json_plans_and_faults_are_objects(
+    spawn, workflow
 ) -> None:
-    path = workflow(ONE, END)
-    server = serve(path, command="dev")
-
-    workflow(("t", "SEQUENCE_TRIGGER", {"count": 2}), END)
-    changed = server.until("session dev")
-    two = results(server, "dev/flow")
-    workflow(BAD, END)
-    fault = server.until("flow.json")
-    still_two = results(server, "dev/flow")
-    workflow(("t", "SEQUENCE_TRIGGER", {"count": 3}), END)
-    mended = server.until("session dev")
-
-    assert changed == mended == "yukta: session dev: changed flow\n"
-    assert f"yukta: {path}:6: node `t`, option `count`" in fault
-    assert len(two) == len(still_two) == 2
-    assert len(results(server, "dev/flow")) == 3
-
-
-def test_files_that_come_and_go_in_a_folder_are_followed(serve, workflow, tmp_path) -> None:
-    (tmp_path / "flows" / "deep").mkdir(parents=True)
-    workflow(ONE, END, name="flows/a.json", workflowId="a")
-    server = serve("flows", command="dev")
-
-    workflow(ONE, END, name="flows/deep/b.json", workflowId="b")
-    (tmp_path / "flows" / "payload.json").write_text('{"no": "workflow"}')
-    came = server.until("session dev")
-    (tmp_path / "flows" / "a.json").unlink()
-    went = server.until("session dev")
-
-    assert came == "yukta: session dev: created b; unchanged a\n"
-    assert went == "yukta: session dev: removed a; unchanged b\n"
-    assert server.ask("start", "dev/a").code == 4
-
-
-def test_a_file_that_is_wrong_from_the_begin_is_reported_and_served_once_it_is_right(
-    serve, workflow
-) -> None:
-    workflow(BAD, END)
-    server = serve("flow.json", command="dev")
-
-    workflow(ONE, END)
-    created = server.until("session dev")
-
-    assert "flow.json:8: node `t`, option `count`" in server.said[0]
-    assert created == "yukta: session dev: created flow\n"
-
-
-def test_a_workflow_is_taken_again_when_what_it_needs_is_there(serve, workflow, tmp_path) -> None:
-    workflow(("t", "FILE_TRIGGER", {"path": "in.jsonl"}), END)
-    server = serve("flow.json", command="dev")
-
-    (tmp_path / "in.jsonl").write_text("7\n")
-    server.until("session dev: created flow")
-
-    assert "cannot be read" in server.said[0]
-    assert [line["payload"] for line in results(server, "dev/flow")] == [7]
-
-
-def test_relative_paths_start_from_the_folder_of_each_file(serve, workflow, tmp_path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / "flows" / name).mkdir(parents=True)
-        (tmp_path / "flows" / name / "in.jsonl").write_text(f'"{name}"\n')
-        workflow(
-            *(("t", "FILE_TRIGGER", {"path": "in.jsonl"}), END),
-            name=f"flows/{name}/flow.json",
-            workflowId=name,
-        )
-    server = serve("flows", command="dev")
-
-    assert [line["payload"] for line in results(server, "dev/a")] == ["a"]
-    assert [line["payload"] for line in results(server, "dev/b")] == ["b"]
-
-
-def test_the_second_file_with_a_workflow_id_is_reported(serve, workflow, tmp_path) -> None:
-    (tmp_path / "flows").mkdir()
-    workflow(ONE, END, name="flows/a.json")
-    workflow(ONE, END, name="flows/b.json")
-
-    server = serve("flows", command="dev")
-
-    said = "".join(server.said)
-    assert "flows/b.json:2: /workflowId: workflow flow is also in flows/a.json" in said
-    assert "session dev: created flow" in said
-
-
-def test_a_workflow_with_live_runs_is_removed_once_they_have_ended(
-    serve, workflow, tmp_path
-) -> None:
-    (tmp_path / "flows").mkdir()
-    workflow(ONE, END, name="flows/keep.json", workflowId="keep")
-    endless = ("t", "SEQUENCE_TRIGGER", {"count": 0, "intervalMs": 20})
-    workflow(endless, END, name="flows/go.json", workflowId="go")
-    server = serve("flows", command="dev")
-    run = server.ask("start", "dev/go").out.strip()
-
-    (tmp_path / "flows" / "go.json").unlink()
-    refused = server.until("go")
-    server.ask("stop", run)
-    removed = server.until("session dev")
-
-    assert refused == "yukta: workflow go has live runs: stop them first\n"
-    assert removed == "yukta: session dev: removed go; unchanged keep\n"
-
-
-def test_with_json_plans_and_faults_are_objects(spawn, workflow) -> None:
     workflow(ONE, END)
     process = spawn("dev", "--port", "0", "--json", "flow.json")
 
     plan, serving = (json.loads(process.stderr.readline()) for _ in range(2))
     workflow(BAD, END)
     fault = json.loads(process.stderr.readline())
+    workflow(TWO, END)
+    change = json.loads(process.stderr.readline())
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
 
-    assert plan["type"] == "applied"
-    assert plan["created"] == ["flow"]
+    assert plan["type"] == change["type"] == "applied"
+    assert (plan["created"], change["changed"]) == (["flow"], ["flow"])
     assert serving["type"] == "serving"
     assert fault["code"] == "validation"
     assert fault["errors"][0]["line"] == 8
     assert process.returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("path", "words"),
-    [("none.json", "none.json: no such file or directory"), (".", "no workflow file in .")],
-)
-def test_a_path_that_is_not_there_or_has_no_workflow_is_refused(yukta, path, words) -> None:
-    ended = yukta("dev", "--port", "0", path)
-
-    assert (ended.code, ended.err) == (2, f"yukta: {words}\n")

@@ -96,6 +96,7 @@ class Client:
 
 
 @pytest.mark.feature("OBS-01")
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     actions=st.lists(ACTIONS, min_size=10, max_size=60),
@@ -156,6 +157,7 @@ def test_case_27_each_fact_comes_once_in_order_or_its_loss_is_told(
 
 
 @pytest.mark.feature("OBS-01")
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(rounds=st.lists(st.integers(0, 64), max_size=30), extra=st.integers(0, 100))
 def test_who_keeps_up_never_loses_a_fact(new_scene, now, numbers, rounds, extra) -> None:
