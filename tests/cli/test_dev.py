@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections import Counter
@@ -53,7 +54,7 @@ async def dev(capsys) -> AsyncIterator[Callable[..., Any]]:
 
     async def follow(*paths: str) -> Dev:
         settings = Settings()
-        for folder in roots(paths):
+        for folder in await asyncio.to_thread(roots, paths):
             settings = with_folder(settings, folder)
         registry = PluginRegistry.load(settings)
         engine = Engine(settings, registry=registry)
@@ -70,12 +71,12 @@ async def dev(capsys) -> AsyncIterator[Callable[..., Any]]:
 # --- the files -----------------------------------------------------------------------------------
 
 
-async def test_what_did_not_change_is_not_applied_again(dev, workflow) -> None:
-    path = workflow(ONE, END)
-    now = await dev(path)
+async def test_what_did_not_change_is_not_applied_again(dev, workflow, tmp_path) -> None:
+    workflow(ONE, END)
+    now = await dev("flow.json")
 
     first, second = await now.look(), await now.look()
-    Path(path).touch()
+    (tmp_path / "flow.json").touch()
     touched = await now.look()
 
     assert first == ["yukta: session dev: created flow"]
@@ -232,10 +233,10 @@ async def test_a_folder_without_workflows_is_refused_and_one_that_becomes_empty_
     with pytest.raises(CliError, match=r"no workflow file in \."):
         await (await dev(".")).look()
 
-    path = workflow(ONE, END)
+    workflow(ONE, END)
     now = await dev(".")
     await now.look()
-    Path(path).unlink()
+    (tmp_path / "flow.json").unlink()
 
     assert await now.look() == ["yukta: session dev: removed flow"]
 
@@ -250,20 +251,20 @@ def test_a_path_that_is_not_there_is_refused(yukta) -> None:
 
 
 @pytest.mark.slow
-def test_the_examples_run_in_the_session_dev(serve) -> None:
+def test_the_examples_run_in_the_session_dev(serve, spawn) -> None:
     server = serve(str(EXAMPLES), command="dev")
 
-    def results(*start: str) -> list[Any]:
-        run = server.ask("start", *start, "--wait")
-        assert run.code == 0, run.err
-        return server.ask("result", run.out.strip()).results
-
-    orders = results("dev/orders", "--payload", f"@{EXAMPLES}/orders/payload.json")
-    airports = results("dev/airports")
+    payload = f"@{EXAMPLES}/orders/payload.json"
+    orders = server.ask("start", "dev/orders", "--payload", payload, "--wait")
+    airports = server.ask("start", "dev/airports").out.strip()
+    follower = spawn("result", airports, "-f", env=server.environ)
+    page = json.loads(follower.stdout.readline())
 
     assert "yukta: session dev: created airports, orders\n" in server.said
-    assert Counter(line["nodeId"] for line in orders) == {"mail": 5, "ledger": 24}
-    assert len(airports) == 16
+    assert orders.code == 0
+    results = server.ask("result", orders.out.strip()).results
+    assert Counter(line["nodeId"] for line in results) == {"mail": 5, "ledger": 24}
+    assert page["payload"]["page"].startswith("00M to ")
 
 
 @pytest.mark.slow

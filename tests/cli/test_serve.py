@@ -67,7 +67,7 @@ def test_settings_come_from_the_file_and_options_win(serve, tmp_path) -> None:
 # --- end -----------------------------------------------------------------------------------------
 
 
-def test_sigterm_ends_streams_and_runs_and_the_exit_code_is_0(serve, spawn, flows, number) -> None:
+def test_sigterm_ends_streams_and_runs_and_the_exit_code_is_0(serve, spawn, flows) -> None:
     server = serve("--apply", flows)
     run = server.ask("start", "s/flow").out.strip()
     follower = spawn("logs", run, "-f", env=server.environ)
@@ -252,7 +252,7 @@ def test_the_results_of_a_run_that_a_restart_lost_are_not_found(serve, spawn, fl
     run = first.ask("start", "s/flow").out.strip()
     follower = spawn("result", run, "-f", env=first.environ)
     follower.stdout.readline()
-    first.process.kill()
+    first.end()
     follower.stderr.readline()
 
     serve("--apply", flows, port=first.port)

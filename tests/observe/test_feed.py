@@ -204,7 +204,10 @@ async def test_an_id_that_left_the_ring_gives_one_reset(new_scene, now, data, nu
     async with new_scene(streaming__replay_events=3) as scene:
         scene.publish(*range(1, 6))
 
-        with scene.feed.subscribe(after="e:1") as evicted, scene.feed.subscribe(after="e:2") as kept:
+        with (
+            scene.feed.subscribe(after="e:1") as evicted,
+            scene.feed.subscribe(after="e:2") as kept,
+        ):
             scene.publish(6)
             frames = await now(evicted)
 
@@ -277,14 +280,14 @@ async def test_who_catches_up_has_the_usual_room_again(new_scene, now, numbers, 
 @pytest.mark.feature("OBS-01")
 @virtual_time
 async def test_case_29_who_never_reads_costs_no_more_than_the_ring(new_scene, now, numbers) -> None:
-    async with new_scene(streaming__replay_events=500, streaming__replay_max_bytes="100KiB") as scene:
+    async with new_scene(
+        streaming__replay_events=500, streaming__replay_max_bytes="100KiB"
+    ) as scene:
         stalled = [scene.feed.subscribe() for _ in range(50)]
         seen: list[int] = []
         with scene.feed.subscribe() as healthy:
             for number in range(1, 10_001):
-                scene.feed.publish(
-                    scene.event("node.status", "n", n=number, line="x" * 1000)
-                )
+                scene.feed.publish(scene.event("node.status", "n", n=number, line="x" * 1000))
                 if number % 50 == 0:
                     seen += numbers(await now(healthy))
 

@@ -18,9 +18,7 @@ def lines(items) -> list[str]:
 
 def add(scene, text: str, node: str | None = "n", stream: str = "stdout") -> None:
     channel = scene.logs.channel("r1", "s")
-    channel.append(
-        scene.event("node.log", node, stream=stream, level="INFO", line=text, attempt=1)
-    )
+    channel.append(scene.event("node.log", node, stream=stream, level="INFO", line=text, attempt=1))
 
 
 @pytest.mark.feature("OBS-02")

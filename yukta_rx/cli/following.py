@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +44,7 @@ class _Source:
         refusal: why it is not taken as it is now.
         good: its last valid form.
         text: the text of that.
+        folder: where relative paths in it start.
         fresh: whether it was read just now and not before.
     """
 
@@ -51,6 +52,7 @@ class _Source:
     refusal: CliError | None = None
     good: CheckedFile | None = None
     text: str = ""
+    folder: Path = Path()
     fresh: bool = True
 
 
@@ -113,19 +115,19 @@ class FileFollower:
     def _source(self, path: str, mark: _Mark) -> _Source | None:
         old = self._sources.get(path)
         if old is not None and old.mark == mark and old.refusal is None:
-            return _Source(mark, None, old.good, old.text, fresh=False)
+            return replace(old, fresh=False)
         # A file that was refused is looked at again: what it refers to may be there by now.
-        good, text = (old.good, old.text) if old is not None else (None, "")
+        kept = old or _Source(mark)
         try:
             now = read_text(path)
             if path not in self._paths and not is_workflow(now):
                 return None
             checked = check_file(path, self._registry, self._settings, now)
         except CliError as error:
-            return _Source(mark, error, good, text)
+            return replace(kept, mark=mark, refusal=error)
         if checked.faults:
-            return _Source(mark, checked.refusal(), good, text)
-        return _Source(mark, None, checked, now)
+            return replace(kept, mark=mark, refusal=checked.refusal())
+        return _Source(mark, None, checked, now, folder_of(path))
 
     def _say_faults(self) -> list[CheckedFile]:
         """Say what is wrong that was not said before; returns what can be applied."""
@@ -150,7 +152,7 @@ class FileFollower:
     async def _apply(
         self, engine: Engine, valid: list[CheckedFile], wanted: dict[str, str]
     ) -> None:
-        folders = {_id(file): folder_of(file.path) for file in valid}
+        folders = {_id(file): self._sources[file.path].folder for file in valid}
         try:
             applied = await apply(engine, SESSION, documents_of(valid), folders)
         except YuktaError as error:

@@ -181,13 +181,18 @@ def _schemas(routes: Iterable[Route]) -> dict[str, Any]:
 
 
 def _portable(value: Any) -> Any:
-    """Write the one sign of our patterns that JSON Schema does not know as it does."""
+    r"""Write pydantic's schemas in a way that every reader takes as it is meant.
+
+    `\z` is not among the signs of a JSON Schema pattern, and the empty default of an id that may
+    be left out is no id.
+    """
     if isinstance(value, dict):
         return {
             name: re.sub(r"\\[zZ]$", "$", item)
             if name == "pattern" and isinstance(item, str)
             else _portable(item)
             for name, item in value.items()
+            if not (name == "default" and item == "")
         }
     return [_portable(item) for item in value] if isinstance(value, list) else value
 

@@ -8,14 +8,16 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from yukta_rx.model.ids import ID_PATTERN
+from yukta_rx.model.session import SessionConfig
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.model.workflow import RunOptions, id_of_kind
+from yukta_rx.model.workflow import RunOptions, WorkflowDefinition, id_of_kind
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Count = Annotated[int, Field(ge=0)]
@@ -64,6 +66,18 @@ class Payload(Shape):
     """A start payload, or a configuration: any object."""
 
 
+class SessionDocument(SessionConfig):
+    """A whole session; its id may be left to the address."""
+
+    session_id: Id("sessionId") = ""  # type: ignore[valid-type]
+
+
+class WorkflowDocument(WorkflowDefinition):
+    """A workflow; its id may be left to the address."""
+
+    workflow_id: Id("workflowId") = ""  # type: ignore[valid-type]
+
+
 class SessionPatch(Request):
     """Settings of a session that change; null takes one back to its default."""
 
@@ -71,7 +85,7 @@ class SessionPatch(Request):
     description: str | None = None
     project_path: str | None = None
     initiator: str | None = None
-    initiated_time: Time | None = None
+    initiated_time: datetime | None = None
     tags: dict[str, str] | None = None
     execution_timeout_ms: Annotated[int, Field(ge=1)] | None = None
 

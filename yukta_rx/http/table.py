@@ -12,9 +12,7 @@ from yukta_rx.http import shapes
 from yukta_rx.http.route import FEED_PLACE, MAX_PAGE, NUMBER, Body, Kind, Media, Query, Role, Route
 from yukta_rx.http.routes import admin, commands, runs, sessions, streams
 from yukta_rx.model.ids import ID_PATTERN
-from yukta_rx.model.session import SessionConfig
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.model.workflow import WorkflowDefinition
 
 
 def _flag(name: str, doc: str) -> Query:
@@ -302,6 +300,7 @@ _SESSIONS: Final = (
         tag="sessions",
         query=(*_PAGE, _WITH_WORKFLOWS),
         responses={200: shapes.SessionPage},
+        errors=("invalid_cursor",),
     ),
     Route(
         method="GET",
@@ -323,7 +322,7 @@ _SESSIONS: Final = (
         role=Role.ADMIN,
         query=(_flag("dryRun", "Only say what would change."),),
         body=Body.REQUIRED,
-        document=SessionConfig,
+        document=shapes.SessionDocument,
         responses={200: shapes.SessionPlan, 201: shapes.SessionPlan},
         errors=(*_CHANGE, "in_use"),
         headers=_IF_EITHER,
@@ -337,7 +336,7 @@ _SESSIONS: Final = (
         tag="sessions",
         role=Role.ADMIN,
         body=Body.REQUIRED,
-        document=shapes.SessionPatch,
+        request=shapes.SessionPatch,
         responses={200: shapes.Session},
         errors=("session_not_found", *_CHANGE),
         headers=_IF_MATCH,
@@ -363,7 +362,7 @@ _SESSIONS: Final = (
         tag="sessions",
         query=_PAGE,
         responses={200: shapes.WorkflowPage},
-        errors=("session_not_found",),
+        errors=("session_not_found", "invalid_cursor"),
     ),
     Route(
         method="GET",
@@ -383,7 +382,7 @@ _SESSIONS: Final = (
         tag="sessions",
         role=Role.ADMIN,
         body=Body.REQUIRED,
-        document=WorkflowDefinition,
+        document=shapes.WorkflowDocument,
         responses={200: shapes.SavedWorkflow, 201: shapes.SavedWorkflow},
         errors=("session_not_found", *_CHANGE),
         headers=_IF_EITHER,

@@ -14,6 +14,7 @@ from yukta_rx.errors import (
     ValidationError,
 )
 from yukta_rx.http.headers import entity_tags
+from yukta_rx.model.ids import id_fault
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.circuit import StopMode
 
@@ -46,6 +47,8 @@ async def apply(call: Call) -> web.StreamResponse:
     if document["sessionId"] != session_id:
         detail = f"must be {session_id}, as in the address"
         raise ValidationError([Fault("/sessionId", "invalid_id", detail)])
+    if not isinstance(document.get("workflows", []), list):
+        raise ValidationError([Fault("/workflows", "invalid_type", "must be a list of workflows")])
     current = None
     if _several(call):
         current = (await call.engine.definitions.get_session(session_id)).etag
@@ -170,6 +173,12 @@ def _included(call: Call) -> frozenset[str]:
 def _page(call: Call, shown: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     """One page of a list that is sorted by id; the cursor is the last id."""
     after, limit = call.query["afterCursor"], call.query["limit"]
+    if after is not None and id_fault("afterCursor", after) is not None:
+        raise BadRequestError(
+            f"{after[:40]!a} is not a cursor of this list",
+            code="invalid_cursor",
+            parameter="afterCursor",
+        )
     left = [(key, item) for key, item in shown if after is None or key > after]
     page = left[:limit]
     return {
