@@ -107,6 +107,14 @@ def workflow(tmp_path: Path) -> Callable[..., str]:
 # --- servers -------------------------------------------------------------------------------------
 
 
+def rest(process: subprocess.Popen[bytes]) -> tuple[str, str]:
+    """Read both streams to their ends; unlike `communicate`, behind lines that were read before."""
+    out = (process.stdout.read() if process.stdout else b"").decode()
+    err = (process.stderr.read() if process.stderr else b"").decode()
+    process.wait(timeout=30)
+    return out, err
+
+
 class Served:
     """A server process, and command lines that talk to it.
 
@@ -145,8 +153,8 @@ class Served:
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Send a signal; returns exit code and what it said from then on."""
         self.process.send_signal(number)
-        _, err = self.process.communicate(timeout=30)
-        return self.process.returncode, err.decode()
+        _, err = rest(self.process)
+        return self.process.returncode, err
 
     @property
     def environ(self) -> dict[str, str]:
@@ -231,6 +239,12 @@ def ask(server, yukta, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
     """Run a command line in this process that talks to the shared server."""
     monkeypatch.setenv("YUKTA_URL", server.url)
     return yukta
+
+
+@pytest.fixture(name="rest")
+def _rest() -> Callable[..., tuple[str, str]]:
+    """Read what a process writes from here on, to its end."""
+    return rest
 
 
 @pytest.fixture

@@ -269,7 +269,7 @@ def test_the_examples_run_in_the_session_dev(serve, spawn) -> None:
 
 @pytest.mark.slow
 def test_changes_are_noticed_while_it_serves_and_with_json_plans_and_faults_are_objects(
-    spawn, workflow
+    spawn, workflow, rest
 ) -> None:
     workflow(ONE, END)
     process = spawn("dev", "--port", "0", "--json", "flow.json")
@@ -280,7 +280,7 @@ def test_changes_are_noticed_while_it_serves_and_with_json_plans_and_faults_are_
     workflow(TWO, END)
     change = json.loads(process.stderr.readline())
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    rest(process)
 
     assert plan["type"] == change["type"] == "applied"
     assert (plan["created"], change["changed"]) == (["flow"], ["flow"])

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from yukta_rx.cli.console import Console
+from yukta_rx.cli.main import COMMANDS
 from yukta_rx.errors import BadInputError
 
 
@@ -16,7 +17,7 @@ def test_help_names_every_command_and_the_short_form_works(yukta) -> None:
     ended = yukta("-h")
 
     assert ended.code == 0
-    assert all(name in ended.out for name in ("run", "validate", "plugins", "version"))
+    assert all(f"\n  {name} " in ended.out for name in COMMANDS)
     assert ended.err == ""
 
 
@@ -30,7 +31,7 @@ def test_no_command_shows_the_help_and_counts_as_wrong_use(yukta) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["rnu"], "no command `rnu`; there is run, validate, plugins, version"),
+        (["rnu"], "no command `rnu`; there is run, validate, serve, dev, start, ls, status,"),
         (["run"], "Missing argument 'FILE'. (see yukta run --help)"),
         (["run", "--paylod", "{}", "f"], "No such option '--paylod'"),
         (["version", "extra"], "unexpected extra argument"),

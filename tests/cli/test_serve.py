@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
+import select
 import signal
 import socket
 
@@ -36,12 +36,12 @@ def test_it_says_where_it_serves_and_what_a_restart_loses(serve, flows) -> None:
     assert "(yukta.session.store-type = memory); those in flows are applied again\n" in said
 
 
-def test_with_json_it_says_so_in_one_object(spawn, flows) -> None:
+def test_with_json_it_says_so_in_one_object(spawn, flows, rest) -> None:
     process = spawn("serve", "--port", "0", "--json")
 
     shown = json.loads(process.stderr.readline())
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = rest(process)
 
     assert shown["type"] == "serving"
     assert shown["url"].startswith("http://127.0.0.1:")
@@ -52,7 +52,7 @@ def test_with_json_it_says_so_in_one_object(spawn, flows) -> None:
         "store": "memory",
     }
     assert shown["keeps"] == []
-    assert (process.returncode, err) == (0, b"")
+    assert (process.returncode, err) == (0, "")
 
 
 def test_settings_come_from_the_file_and_options_win(serve, tmp_path) -> None:
@@ -218,45 +218,32 @@ def test_stores_that_this_version_does_not_have_are_refused(yukta, monkeypatch) 
 
 
 @pytest.mark.feature("OBS-01")
-def test_a_follower_survives_a_restart_and_says_what_it_may_have_missed(
-    serve, spawn, flows
-) -> None:
+def test_followers_survive_a_restart_and_say_what_is_lost(serve, spawn, flows, rest) -> None:
     first = serve("--apply", flows)
-    follower = spawn("events", "-f", "--type", "execution.started", "--json", env=first.environ)
-    earlier: set[str] = set()
-    got = b""
-    while not got:
-        earlier.add(first.ask("start", "s/flow").out.strip())
-        os.set_blocking(follower.stdout.fileno(), False)
-        got = follower.stdout.readline()
-    os.set_blocking(follower.stdout.fileno(), True)
+    run = first.ask("start", "s/flow").out.strip()
+    results = spawn("result", run, "-f", env=first.environ)
+    results.stdout.readline()
+    kind = ("--type", "control.applied")
+    events = spawn("events", "-f", "--json", *kind, env=first.environ)
+    first.ask("pause", run)
+    while not select.select([events.stdout], [], [], 0.05)[0]:  # until it is there
+        first.ask("pause", run)
+    before = events.stdout.readline()
+
     first.process.kill()
-    lost = json.loads(follower.stderr.readline())
-
+    lost = json.loads(events.stderr.readline())
     second = serve("--apply", flows, port=first.port)
-    reset = json.loads(follower.stderr.readline())
+    reset = json.loads(events.stderr.readline())
     later = second.ask("start", "s/flow").out.strip()
-    line = follower.stdout.readline()
-    while json.loads(line)["executionId"] in earlier:
-        line = follower.stdout.readline()
+    second.ask("pause", later)
+    line = events.stdout.readline()
+    while json.loads(line)["executionId"] == run:
+        line = events.stdout.readline()
+    _, err = rest(results)
 
-    assert json.loads(got)["executionId"] in earlier
+    assert json.loads(before)["executionId"] == run
     assert lost["type"] == "client.reconnecting"
     assert (reset["type"], reset["reason"]) == ("stream.reset", "epoch")
     assert json.loads(line)["executionId"] == later
-
-
-@pytest.mark.feature("OBS-03")
-def test_the_results_of_a_run_that_a_restart_lost_are_not_found(serve, spawn, flows) -> None:
-    first = serve("--apply", flows)
-    run = first.ask("start", "s/flow").out.strip()
-    follower = spawn("result", run, "-f", env=first.environ)
-    follower.stdout.readline()
-    first.end()
-    follower.stderr.readline()
-
-    serve("--apply", flows, port=first.port)
-    _, err = follower.communicate(timeout=30)
-
-    assert follower.returncode == 4
-    assert err.decode().splitlines()[-1] == f"yukta: there is no run {run}"
+    assert results.returncode == 4
+    assert err.splitlines()[-1] == f"yukta: there is no run {run}"

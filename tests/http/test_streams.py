@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
+from aiohttp import web
 from jsonschema import Draft202012Validator
 
 from yukta_rx.config.settings import Settings
+from yukta_rx.http.app import create_app
 from yukta_rx.http.server import HttpServer
 from yukta_rx.http.sse import StreamTimes
 from yukta_rx.http.state import SHARED
 
 FEED = "/api/events/stream"
+TCP_REPAIR = 19
 
 
 async def gone(engine: Any, server: Any) -> None:
@@ -21,6 +25,23 @@ async def gone(engine: Any, server: Any) -> None:
     async with asyncio.timeout(10):
         while len(server.app[SHARED].streams) or engine.feed.cap.open:
             await asyncio.sleep(0.01)
+
+
+def asks_for_the_feed(port: int) -> socket.socket:
+    """A client that asks for the feed and then does nothing."""
+    made = socket.create_connection(("127.0.0.1", port))
+    made.sendall(f"GET {FEED} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    made.recv(10)
+    return made
+
+
+def vanish(client: socket.socket) -> None:
+    """Drop a connection without telling the other side, as a machine does that loses power."""
+    try:
+        client.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+    except PermissionError:
+        pytest.skip("only root can drop a connection silently")
+    client.close()
 
 
 # --- the feed ------------------------------------------------------------------------------------
@@ -426,6 +447,63 @@ class TestImpatient:
                     stream.parser.feed(await stream.response.content.readany())
 
         assert stream.parser.comments >= 2
+
+    @pytest.mark.feature("OBS-01")
+    async def test_case_30_a_client_that_vanished_without_a_word_is_noticed(
+        self, engine: Any, server: Any
+    ) -> None:
+        lost = await asyncio.to_thread(asks_for_the_feed, server.port)
+        async with asyncio.timeout(5):
+            while not engine.feed.cap.open:
+                await asyncio.sleep(0.01)
+
+        vanish(lost)
+
+        await gone(engine, server)
+        assert engine.feed.cap.open == 0
+
+    @pytest.mark.feature("OBS-01")
+    async def test_a_client_that_leaves_is_noticed_where_handlers_are_not_cancelled(
+        self, engine: Any, times: StreamTimes
+    ) -> None:
+        runner = web.AppRunner(create_app(engine, times=times))
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        lost = await asyncio.to_thread(asks_for_the_feed, runner.addresses[0][1])
+        async with asyncio.timeout(5):
+            while not engine.feed.cap.open:
+                await asyncio.sleep(0.01)
+
+        lost.close()
+
+        async with asyncio.timeout(5):
+            while engine.feed.cap.open:
+                await asyncio.sleep(0.01)
+        await runner.cleanup()
+        assert engine.feed.cap.open == 0
+
+    @pytest.mark.slow
+    @pytest.mark.feature("OBS-01")
+    async def test_a_client_that_stalls_does_not_hold_up_the_shutdown(
+        self, engine: Any, connect: Any, make: Any
+    ) -> None:
+        server = HttpServer(engine, port=0, times=StreamTimes(send=60))
+        await server.__aenter__()
+        client = await connect(server)
+        document = make.chatty(count=400)
+        document["nodes"][1]["config"]["prefix"] = "x" * 100_000
+        await client.session_with(document)
+        stalled = await asyncio.to_thread(asks_for_the_feed, server.port)
+        await client.ended(await client.start("chatty"))
+        await asyncio.sleep(0.2)
+
+        began = asyncio.get_running_loop().time()
+        await server.__aexit__(None, None, None)
+
+        took = asyncio.get_running_loop().time() - began
+        assert 0.9 < took < 4  # it got a second for the last words
+        stalled.close()
 
     @pytest.mark.slow
     @pytest.mark.feature("OBS-01")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from yarl import URL
 
 from yukta_rx.control.commands import COMMANDS, NodeCommand
 from yukta_rx.errors import ERRORS
+from yukta_rx.http.document import reference_page
 from yukta_rx.http.errors import status_of
 from yukta_rx.http.openapi import openapi_document, possible_codes, shown_paths
 from yukta_rx.http.route import Body, Media, Route
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     Client = Callable[..., Awaitable[Any]]
 
+ROOT = Path(__file__).parents[2]
 BAD_IDS = ["a/b", "x:y@z", "é", "a\nb", "x" * 300, "..", ".", "-a", "a b", "a\x00b", "..\\x", "'"]
 WRITING = {"POST", "PUT", "PATCH", "DELETE"}
 CHANGES_NOTHING = {"validate", "validate-config"}
@@ -192,3 +195,10 @@ async def test_a_method_that_a_path_has_not_is_a_problem_with_allow(client: Clie
 
     assert (answer.status, answer.code) == (405, "method_not_allowed")
     assert "GET" in answer.headers["Allow"]
+
+
+def test_the_reference_page_is_made_from_the_table() -> None:
+    page = (ROOT / "docs/reference/rest.md").read_text(encoding="utf-8")
+
+    assert page == reference_page()
+    assert all(f"`{route.method} {path}`" in page for route in ROUTES for path in route.paths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
@@ -18,7 +18,6 @@ from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.observe.feed import EventFeed
-from yukta_rx.observe.frames import Frame
 from yukta_rx.observe.logs import LogStore
 from yukta_rx.observe.progress import ProgressHistory
 from yukta_rx.observe.results import ResultStore
@@ -26,6 +25,9 @@ from yukta_rx.observe.tracker import Tracker
 from yukta_rx.plugins.contract import processor
 from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams.clock import LoopClock
+
+if TYPE_CHECKING:
+    from yukta_rx.observe.frames import Frame
 
 
 @processor("PASS", blocking=False, pure=True)
@@ -201,7 +203,7 @@ async def frames_now(reader: Any) -> list[Frame]:
 
 @pytest.fixture(scope="session")
 def new_scene():
-    """Makes a scene; `async with new_scene() as scene`."""
+    """Makes a scene, to be used as an async context."""
     return Scene
 
 

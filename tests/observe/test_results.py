@@ -80,6 +80,18 @@ async def test_two_followers_get_every_result_encoded_once(new_scene, now) -> No
 
 
 @virtual_time
+async def test_a_cursor_from_nowhere_is_the_end_of_what_is_there(new_scene) -> None:
+    async with new_scene() as scene:
+        channel = scene.results.channel("r1", "s")
+        channel.publish(scene.result(1))
+
+        assert channel.read(99).next_cursor == 1
+        with channel.follow(99) as reader:
+            channel.publish(scene.result(2, "next"))
+            assert payloads(await reader.take()) == ["next"]
+
+
+@virtual_time
 async def test_a_follower_goes_on_behind_its_cursor(new_scene) -> None:
     async with new_scene() as scene:
         channel = scene.results.channel("r1", "s")
@@ -111,7 +123,7 @@ async def test_who_comes_late_gets_what_is_retained_and_is_told_the_rest(new_sce
             *("stream.gap", "RESULT", "RESULT", "NODE_END", "EXECUTION_END"),
         ]
         assert frames[0].id == "3"
-        assert b'{"from":2,"to":3,"dropped":2,"reason":"retention"}' == frames[0].data
+        assert frames[0].data == b'{"from":2,"to":3,"dropped":2,"reason":"retention"}'
 
 
 @virtual_time

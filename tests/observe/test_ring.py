@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from yukta_rx.observe.ring import Ring, weigh
 from yukta_rx.observe.sessions import SessionBook
 from yukta_rx.observe.shelf import Shelf
-from yukta_rx.streams.clock import LoopClock
 from yukta_rx.testing.clock import VirtualClock, virtual_time
+
+if TYPE_CHECKING:
+    from yukta_rx.streams.clock import LoopClock
 
 
 @given(st.lists(st.integers(0, 100)), st.integers(1, 10), st.integers(-1, 130), st.integers(1, 9))

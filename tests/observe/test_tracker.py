@@ -216,6 +216,22 @@ async def test_a_marker_for_lines_of_several_nodes_names_none(new_scene) -> None
         assert "nodeId" not in marker
 
 
+@virtual_time
+async def test_lines_that_came_late_take_no_place_of_others(new_scene) -> None:
+    async with new_scene() as scene:
+        scene.start("r1")
+        scene.finish("r1")
+        for number in range(10_000):
+            scene.line(str(number), run="r1")
+        await scene.tracker.drained()
+        scene.start("r2")
+        scene.line("heard", run="r2")
+        await scene.tracker.drained()
+
+        assert [item["line"] for item in scene.logs.get("r2").read().items] == ["heard"]
+        assert scene.count("yukta.tracker.dropped", type="log", kind="overflow") == 0
+
+
 # -- what is kept, and for how long
 
 

@@ -114,6 +114,20 @@ async def test_a_follower_sees_progress_grow_until_the_end(new_scene) -> None:
 
 
 @virtual_time
+async def test_case_23_a_run_whose_end_waits_in_the_queue_is_not_looked_at(new_scene) -> None:
+    async with new_scene() as scene:
+        run = scene.run(LINE, EDGES)
+        [watched] = scene.tracker._runs.live.values()
+        with scene.feed.subscribe(), scene.progress.follow(run.execution_id) as reader:
+            await run.execute()
+
+            assert run.status.terminal
+            assert watched.run is run
+            assert scene.tracker._sampler.look(watched) == []
+            assert [one.terminal async for one in reader].count(True) == 1
+
+
+@virtual_time
 async def test_a_paused_run_gives_one_snapshot_not_one_per_look(new_scene, now) -> None:
     async with new_scene() as scene:
         run = scene.run(SLOW, EDGES)

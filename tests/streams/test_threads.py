@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from yukta_rx import operators as ops
+from yukta_rx.streams import threads as threads_module
 from yukta_rx.streams.circuit import Circuit, StopMode
 from yukta_rx.streams.flow import Flow, from_iterable
 from yukta_rx.streams.plan import NodePlan, Outcome, Slot
@@ -451,3 +452,58 @@ print("over")
     )
 
     assert (ended.stdout, ended.returncode) == ("over\n", 0), ended.stderr
+
+
+@virtual_time
+async def test_a_job_that_waits_gets_a_thread_as_soon_as_a_stuck_call_is_abandoned() -> None:
+    pool = BlockingPool(1)
+    hold = Hold()
+    stuck = asyncio.ensure_future(pool.call(hold, 1))
+    await hold.entered()
+    waiting = asyncio.ensure_future(pool.call(lambda: "free"))
+    await asyncio.sleep(0)
+
+    pool.abandon()
+
+    assert await waiting == "free"
+    hold.go.release()
+    assert await stuck == 1
+    pool.close()
+
+
+@virtual_time
+async def test_a_cancelled_stage_leaves_its_thread_behind_and_others_keep_theirs() -> None:
+    pool = BlockingPool(1)
+    hold = Hold()
+    flow = from_iterable(range(3)).pipe(ops.call(hold, blocking=True))
+    circuit = Circuit([flow], pool=pool)
+    circuit.start()
+    await hold.entered()
+
+    circuit.stop(StopMode.CANCEL)
+    await circuit.done
+
+    assert await pool.call(lambda: "free") == "free"
+    hold.go.release()
+    pool.close()
+
+
+async def test_a_slow_blocking_source_hands_over_what_it_has_and_does_not_wait_for_a_full_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Any time at all counts as slow.
+    monkeypatch.setattr(threads_module, "TRIP_SLOW", 0.0)
+    hold = Hold()
+
+    def slow() -> Iterator[int]:
+        yield 0
+        hold(1)
+        yield 1
+
+    iteration = threaded(slow).aiter()
+
+    first = await anext(iteration)
+    hold.go.release()
+    rest = [item async for item in iteration]
+
+    assert (first, rest) == (0, [1]), "the first came while the second was being made"

@@ -162,8 +162,10 @@ class FileFollower:
             if self._applied is None:
                 self._applied = {}
             return
+        first = self._applied is None
         self._applied, self._refused = wanted, None
-        say_plan(self._console, applied)
+        if first or applied.created or applied.changed or applied.removed:
+            say_plan(self._console, applied)
 
 
 def roots(paths: Iterable[str]) -> list[Path]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from yukta_rx.model.ids import ID_PATTERN
+from yukta_rx.model.policy import fault
 from yukta_rx.model.session import SessionConfig
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import RunOptions, WorkflowDefinition, id_of_kind
@@ -66,6 +67,13 @@ class Payload(Shape):
     """A start payload, or a configuration: any object."""
 
 
+def _as_text(value: Any) -> Any:
+    """Refuse a number, which would pass for seconds since 1970."""
+    if not isinstance(value, str):
+        raise fault("invalid_option", "must be an RFC 3339 time")
+    return value
+
+
 class SessionDocument(SessionConfig):
     """A whole session; its id may be left to the address."""
 
@@ -85,7 +93,7 @@ class SessionPatch(Request):
     description: str | None = None
     project_path: str | None = None
     initiator: str | None = None
-    initiated_time: datetime | None = None
+    initiated_time: Annotated[datetime, BeforeValidator(_as_text)] | None = None
     tags: dict[str, str] | None = None
     execution_timeout_ms: Annotated[int, Field(ge=1)] | None = None
 

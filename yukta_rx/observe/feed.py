@@ -349,7 +349,7 @@ class EventFeed:
         place = parse_id(after)
         if place is None or place[0] != self.epoch or place[1] > head:
             return "epoch", head
-        if False:
+        if place[1] + 1 < self._ring.first:
             return "evicted", head
         return None, place[1]
 

@@ -47,17 +47,20 @@ class BlockingPool:
     never returns keeps its thread, and `abandon` makes room for another in its place.
     """
 
-    __slots__ = ("_closed", "_idle", "_jobs", "_lock", "_size", "_started")
+    __slots__ = ("_backlog", "_closed", "_idle", "_jobs", "_lock", "_size", "_started")
 
     def __init__(self, size: int = 16) -> None:
         if size < 1:
             raise ValueError(f"a pool needs at least 1 thread, not {size}")
         self._size = size
         self._started = 0
-        self._idle = 0
         self._closed = False
         self._lock = threading.Lock()
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # A job is promised a thread when it is submitted, an idle or a new one, or it is in the
+        # backlog. Counting threads that wait in `get` would race with those just leaving it.
+        self._idle = 0
+        self._backlog = 0
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run `job`, which reports its own errors, in a thread as soon as one is free."""
@@ -65,14 +68,25 @@ class BlockingPool:
             if self._closed:
                 raise RuntimeError("the pool is closed")
             self._jobs.put(job)
-            if self._idle < self._jobs.qsize() and self._started < self._size:
-                self._started += 1
-                threading.Thread(target=self._serve, name="yukta-blocking", daemon=True).start()
+            if self._idle:
+                self._idle -= 1
+            elif self._started < self._size:
+                self._start()
+            else:
+                self._backlog += 1
 
     def abandon(self) -> None:
-        """A call is not coming back: let another thread take its place."""
+        """A call may not come back: let another thread take its place."""
         with self._lock:
             self._size += 1
+            if self._backlog and not self._closed:
+                self._backlog -= 1
+                self._start()
+
+    def reclaim(self) -> None:
+        """A call that was abandoned came back after all: one thread less is needed again."""
+        with self._lock:
+            self._size -= 1
 
     def close(self) -> None:
         """Let the threads end once the jobs at hand are done; does not wait."""
@@ -81,18 +95,23 @@ class BlockingPool:
             for _ in range(self._started):
                 self._jobs.put(None)
 
+    def _start(self) -> None:
+        self._started += 1
+        threading.Thread(target=self._serve, name="yukta-blocking", daemon=True).start()
+
     def _serve(self) -> None:
-        while True:
-            with self._lock:
-                self._idle += 1
-            job = self._jobs.get()
-            with self._lock:
-                self._idle -= 1
-            if job is None:
-                return
+        while (job := self._jobs.get()) is not None:
             job()
             # An idle thread must not keep alive what its last job was about.
             del job
+            with self._lock:
+                if self._backlog:
+                    self._backlog -= 1
+                elif self._started > self._size and not self._closed:
+                    self._started -= 1
+                    return
+                else:
+                    self._idle += 1
 
     async def call(self, fn: Callable[..., T], *args: Any) -> T:
         """Await one blocking call, in a copy of the caller's context."""
@@ -235,7 +254,6 @@ class ThreadStage(_ThreadMixin):
         self.steer = False
         self.busy = True
         self._send(lambda: self._in_thread(batch), lambda result: self._back(edge, batch, *result))
-        return
 
     def _in_thread(self, batch: list[Any]) -> tuple[list[Any], int, float, BaseException | None]:
         outs: list[Any] = []
@@ -267,6 +285,7 @@ class ThreadStage(_ThreadMixin):
         self.busy = False
         if self.ended:
             # Too late: the stage was cancelled while the call was out.
+            self.circuit.pool.reclaim()
             self.discarded += len(batch)
             edge.held = 0
             return
@@ -310,6 +329,9 @@ class ThreadStage(_ThreadMixin):
         """What could not be emitted any more is dropped, and counted."""
         self.discarded += len(self.pending)
         self.pending = []
+        if self.busy:
+            # Whether the call ever comes back or not, it takes no thread from others.
+            self.circuit.pool.abandon()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -324,7 +346,7 @@ class ThreadIterableBody:
 
 
 class ThreadIterableStage(_ThreadMixin, SourceStage):
-    """Draws up to 32 elements per trip to a thread."""
+    """Draws up to 32 elements per trip to a thread, fewer where each takes long to come."""
 
     __slots__ = ("busy", "iterator", "make")
 
@@ -352,22 +374,28 @@ class ThreadIterableStage(_ThreadMixin, SourceStage):
         if not self.touched:
             self.touch()
         self.busy = True
-        self._send(lambda: self._in_thread(n), lambda result: self._back(n, *result))
-        return
+        self.steer = False
+        self._send(lambda: self._in_thread(n), lambda result: self._back(*result))
 
-    def _in_thread(self, n: int) -> tuple[list[Any], BaseException | None]:
+    def _in_thread(self, n: int) -> tuple[list[Any], bool, BaseException | None]:
+        """Elements, whether the iterator is exhausted, and what it raised."""
         chunk: list[Any] = []
+        limit = perf_counter() + TRIP_SLOW
         try:
             if self.iterator is None:
                 self.iterator = iter(self.make())
-            chunk.extend(islice(self.iterator, n))
+            for item in islice(self.iterator, n):
+                chunk.append(item)
+                if self.steer or perf_counter() > limit:
+                    return chunk, False, None
         except BaseException as error:
-            return chunk, error
-        return chunk, None
+            return chunk, True, error
+        return chunk, len(chunk) < n, None
 
-    def _back(self, n: int, chunk: list[Any], error: BaseException | None) -> None:
+    def _back(self, chunk: list[Any], exhausted: bool, error: BaseException | None) -> None:
         self.busy = False
         if self.ended:
+            self.circuit.pool.reclaim()
             self.discarded += len(chunk)
             self._close_iterator()
             return
@@ -377,14 +405,16 @@ class ThreadIterableStage(_ThreadMixin, SourceStage):
             self.emit(chunk)
         if error is not None:
             self.fail(error)
-        elif len(chunk) < n:
+        elif exhausted:
             self.end(Outcome.COMPLETED)
         else:
             self.wake()
 
     def release(self) -> None:
         """Close the iterator, in a thread, once no call is inside it."""
-        if not self.busy:
+        if self.busy:
+            self.circuit.pool.abandon()
+        else:
             self._close_iterator()
 
     def _close_iterator(self) -> None:

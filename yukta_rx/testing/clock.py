@@ -80,6 +80,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """The time of day, as seconds since 1970, that goes with `time()`."""
         return EPOCH.timestamp() + self._virtual
 
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Wait for the executor's threads, which end in real time, without a limit of virtual."""
+        await super().shutdown_default_executor()
+
     def advance_to(self, when: float) -> None:
         """Set the time; it never goes back."""
         self._virtual = max(self._virtual, when)
