@@ -144,7 +144,7 @@ class Engine:
             settings=settings,
             definitions=self.definitions,
             preparer=preparer,
-            outlets=Outlets(self.tracker.track, self._emit, self._publisher),
+            outlets=Outlets(self.tracker.track, self._emit, self._publisher, self.tracker.abandon),
             pool=pool,
             clock=clock,
         )

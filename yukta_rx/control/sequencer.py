@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 AUDITED: Final = 1000
 """Audit rows kept per run; older ones are dropped, and `seq` shows that."""
 
+LINES: Final = 10_000
+"""Runs whose commands are kept; the one that got none for longest goes first."""
+
 REMEMBERED: Final = 1000
 """Answers kept per run for commands that are sent again."""
 
@@ -63,7 +66,7 @@ class Sequencer:
     def __init__(self, emit: Callable[[ExecutionEvent], None], now: Callable[[], datetime]) -> None:
         self._emit = emit
         self._now = now
-        self._lines: dict[str, _Line] = {}
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
 
     def send(
         self,
@@ -82,7 +85,7 @@ class Sequencer:
             ConflictError: the run has ended.
             YuktaError: the command cannot be applied; it is audited as rejected.
         """
-        line = self._lines.setdefault(command.execution_id, _Line())
+        line = self._line(command.execution_id)
         if command_id is not None and command_id in line.answers:
             return line.answers[command_id]
         given_id = command_id or uuid.uuid4().hex
@@ -121,7 +124,7 @@ class Sequencer:
     ) -> ConflictError:
         """Audit a command for a run that has ended; the error that its sender gets."""
         error = _ended(target)
-        line = self._lines.setdefault(command.execution_id, _Line())
+        line = self._line(command.execution_id)
         line.seq += 1
         command_id = uuid.uuid4().hex
         self._record(line, target, command, Outcome.REJECTED, actor, via, error.detail, command_id)
@@ -181,14 +184,17 @@ class Sequencer:
             )
         )
 
+    def _line(self, execution_id: str) -> _Line:
+        line = self._lines.setdefault(execution_id, _Line())
+        self._lines.move_to_end(execution_id)
+        while len(self._lines) > LINES:
+            self._lines.popitem(last=False)
+        return line
+
     def audit(self, execution_id: str) -> list[dict[str, Any]]:
         """The audit rows of a run, oldest first."""
         line = self._lines.get(execution_id)
         return [] if line is None else list(line.audit)
-
-    def forget(self, execution_id: str) -> None:
-        """Drop what is kept of a run."""
-        self._lines.pop(execution_id, None)
 
 
 def _ended(run: Target) -> ConflictError:

@@ -96,11 +96,13 @@ class Outlets:
         track: told of a run before it starts.
         emit: gets its events.
         publish: gives the function that gets its results.
+        abandon: told of a run that ended without saying so, and why.
     """
 
     track: Callable[[Run], None]
     emit: Callable[[ExecutionEvent], None]
     publish: Callable[[Run], Callable[[ResultEvent], None]]
+    abandon: Callable[[str, str], None]
 
 
 class Starter:
@@ -208,8 +210,9 @@ class Starter:
     async def _execute(self, run: Run) -> None:
         try:
             await run.execute()
-        except Exception:
+        except Exception as error:
             log.exception("run %s ended with a defect of the engine", run.execution_id)
+            self._outlets.abandon(run.execution_id, f"a defect of the engine: {error!r}")
         finally:
             del self.live[run.execution_id]
 

@@ -59,6 +59,11 @@ class EventStream(EventSourceResponse):
         self._timer: asyncio.TimerHandle | None = None
         self.stalled = False
 
+    @property
+    def busy(self) -> bool:
+        """Whether a write waits for the client."""
+        return self._busy_since is not None
+
     async def push(self, data: bytes) -> None:
         """Write, and wait while the socket takes no more.
 
@@ -101,6 +106,7 @@ class _Open:
     """A stream that is being written."""
 
     task: asyncio.Task[Any]
+    stream: EventStream
     closing: str | None = None
 
 
@@ -129,47 +135,25 @@ class OpenStreams:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a stream is served by a task")
-        stream = EventStream(self._times, reader)
-        opened = _Open(task, self._closing)
-        self._open.add(opened)
-        try:
-            with reader:
+        with reader:
+            stream = EventStream(self._times, reader)
+            opened: _Open | None = None
+            try:
                 await stream.prepare(request)
                 stream.watch()
-                await self._write(stream, reader, opened, named=named, greet=greet)
-        except ConnectionError:
-            if stream.stalled:
-                LOG.info("an event stream was cut off: its client took nothing in time")
-        finally:
-            self._open.discard(opened)
-            stream.unwatch()
-            if stream.prepared:
-                stream.stop_streaming()
+                opened = _Open(task, stream, self._closing)
+                self._open.add(opened)
+                await _write(opened, reader, named=named, greet=greet)
+            except ConnectionError:
+                if stream.stalled:
+                    LOG.info("an event stream was cut off: its client took nothing in time")
+            finally:
+                if opened is not None:
+                    self._open.discard(opened)
+                stream.unwatch()
+                if stream.prepared:
+                    stream.stop_streaming()
         return stream
-
-    async def _write(
-        self, stream: EventStream, reader: Reader[Any], opened: _Open, *, named: bool, greet: bool
-    ) -> None:
-        try:
-            if opened.closing is None:
-                if greet:
-                    await stream.push(retry_line(RETRY_MS))
-                while frames := await reader.frames():
-                    await stream.push(b"".join([frame.sse(named) for frame in frames]))
-        except asyncio.CancelledError:
-            # `close` cancels to get here from any wait; all else is the client's leaving.
-            if opened.closing is None or opened.task.uncancel() > 0:
-                raise
-        if opened.closing is not None:
-            await self._say_goodbye(stream, opened.closing, named=named)
-
-    async def _say_goodbye(self, stream: EventStream, reason: str, *, named: bool) -> None:
-        try:
-            async with asyncio.timeout(_LAST_WORDS):
-                await stream.push(closing(reason).sse(named))
-                await stream.write_eof()
-        except TimeoutError:
-            stream.cut()
 
     async def close(self, reason: str) -> None:
         """End every stream with `stream.closing`, and each one that is asked for later."""
@@ -177,6 +161,28 @@ class OpenStreams:
         left = list(self._open)
         for opened in left:
             opened.closing = reason
-            opened.task.cancel()
-        if left:
-            await asyncio.wait([opened.task for opened in left], timeout=2 * _LAST_WORDS)
+            # One that waits for its client looks when the client has taken what there is.
+            if not opened.stream.busy:
+                opened.task.cancel()
+        if not left:
+            return
+        tasks = [opened.task for opened in left]
+        await asyncio.wait(tasks, timeout=_LAST_WORDS)
+        for opened in self._open.intersection(left):
+            opened.stream.cut()
+        await asyncio.wait(tasks, timeout=_LAST_WORDS)
+
+
+async def _write(opened: _Open, reader: Reader[Any], *, named: bool, greet: bool) -> None:
+    stream = opened.stream
+    try:
+        if greet and opened.closing is None:
+            await stream.push(retry_line(RETRY_MS))
+        while opened.closing is None and (frames := await reader.frames()):
+            await stream.push(b"".join([frame.sse(named) for frame in frames]))
+    except asyncio.CancelledError:
+        # `close` cancels to end a wait for the next event; all else is the client's leaving.
+        if opened.closing is None or opened.task.uncancel() > 0:
+            raise
+    if opened.closing is not None:
+        await stream.push(closing(opened.closing).sse(named))
