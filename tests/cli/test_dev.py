@@ -13,8 +13,8 @@ import pytest
 
 from yukta_rx.app import Engine
 from yukta_rx.cli.console import CliError, Console
+from yukta_rx.cli.dev_session import DevSession, roots
 from yukta_rx.cli.documents import with_folder
-from yukta_rx.cli.following import FileFollower, roots
 from yukta_rx.config.settings import Settings
 from yukta_rx.plugins.registry import PluginRegistry
 
@@ -33,13 +33,13 @@ END = ("out", "COLLECT_TERMINAL")
 class Dev:
     """An engine that follows files; each look returns what was said."""
 
-    def __init__(self, engine: Engine, files: FileFollower, capsys: Any) -> None:
+    def __init__(self, engine: Engine, session: DevSession, capsys: Any) -> None:
         self.engine = engine
-        self._files = files
+        self._session = session
         self._capsys = capsys
 
     async def look(self) -> list[str]:
-        await self._files.look(self.engine)
+        await self._session.look(self.engine)
         return self._capsys.readouterr().err.splitlines()
 
     async def run(self, workflow_id: str) -> list[Any]:
@@ -60,7 +60,7 @@ async def dev(capsys) -> AsyncIterator[Callable[..., Any]]:
         engine = Engine(settings, registry=registry)
         await engine.__aenter__()
         engines.append(engine)
-        return Dev(engine, FileFollower(Console(), paths, registry, settings), capsys)
+        return Dev(engine, DevSession(Console(), paths, registry, settings), capsys)
 
     yield follow
 

@@ -199,15 +199,32 @@ def test_status_with_watch_writes_each_change_and_ends_with_the_run(
     assert "Traceback" not in err
 
 
-def test_status_with_watch_and_json_gives_snapshots_that_never_go_back(ask) -> None:
+def test_status_with_watch_and_json_gives_snapshots_that_never_go_back(
+    talk, ask, ticking, rest
+) -> None:
+    process = talk("status", ticking, "--watch", "--json")
+    first = process.stdout.readline()
+    ask("stop", ticking, "--mode", "CANCEL")
+    out, _ = rest(process)
+
+    snapshots = [json.loads(line) for line in (first, *out.splitlines())]
+    versions = [snapshot["version"] for snapshot in snapshots]
+    assert process.returncode == 1
+    assert versions == sorted(set(versions))
+    assert snapshots[-1]["execution"]["status"] == "CANCELLED"
+
+
+def test_status_with_watch_of_a_run_that_has_ended_shows_its_last_snapshot(ask) -> None:
     run = ask("start", "s/echo", "--wait").out.strip()
 
-    ended = ask("status", run, "--watch", "--json")
+    ended = ask("status", run, "--watch")
 
-    versions = [snapshot["version"] for snapshot in ended.results]
     assert ended.code == 0
-    assert versions == sorted(set(versions))
-    assert ended.results[-1]["execution"]["status"] == "SUCCESS"
+    assert ended.out.splitlines() == [
+        "in: SUCCESS (in 0, out 1)",
+        "out: SUCCESS (in 1, out 0)",
+        "SUCCESS s/echo",
+    ]
 
 
 def test_status_with_watch_on_a_terminal_is_a_live_table(server, talk, ask) -> None:

@@ -234,9 +234,9 @@ async def test_every_event_type_is_in_the_catalogue_with_its_schema(client: Any,
         await client("POST", f"/api/executions/{execution_id}/resume")
         await stream.type("execution.finished")
 
-    for event in stream.events:
-        if not event.type.startswith("stream."):
-            schemas[event.type].validate(event.json)
+    events = [event for event in stream.events if not event.type.startswith("stream.")]
+    assert len(events) > 10
+    assert [e.type for e in events if not schemas[e.type].is_valid(e.json)] == []
 
 
 # --- what one run says ---------------------------------------------------------------------------

@@ -30,8 +30,8 @@ def command(console: Console, paths: tuple[str, ...], port: int | None, config: 
     """
     import asyncio
 
+    from yukta_rx.cli.dev_session import DevSession, roots
     from yukta_rx.cli.documents import settings_for, with_folder
-    from yukta_rx.cli.following import FileFollower, roots
     from yukta_rx.cli.serving import serve
     from yukta_rx.plugins.registry import PluginRegistry
 
@@ -42,7 +42,7 @@ def command(console: Console, paths: tuple[str, ...], port: int | None, config: 
     for folder in roots(paths):
         settings = with_folder(settings, folder)
     registry = PluginRegistry.load(settings)
-    files = FileFollower(console, paths, registry, settings)
+    session = DevSession(console, paths, registry, settings)
     return asyncio.run(
-        serve(console, settings, registry, prepare=files.look, meanwhile=files.follow)
+        serve(console, settings, registry, prepare=session.look, meanwhile=session.follow)
     )

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -36,7 +37,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _ALL: Final = 500
 _LIVE: Final = frozenset(status for status in TaskStatus if not status.terminal)
 
-Work = Callable[[Engine], Awaitable[None]]
+Work = Callable[[Engine], Coroutine[Any, Any, None]]
 
 
 async def serve(
@@ -140,8 +141,9 @@ class _Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in _SIGNALS:
-            self._before[number] = signal.signal(number, self._caught)
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                self._before[number] = signal.signal(number, self._caught)
         return self
 
     def __exit__(
@@ -160,7 +162,7 @@ class _Signals:
             await self._first.wait()
             return
         async with asyncio.TaskGroup() as group:
-            working = group.create_task(_forever(meanwhile, self.engine))
+            working = group.create_task(meanwhile(self.engine))
             await self._first.wait()
             working.cancel()
 
@@ -178,10 +180,6 @@ class _Signals:
             if not self._console.as_json:
                 self._console.say("yukta: cancelling the runs", "yellow")
             self._tasks.spawn(_cancel_runs(self.engine), "yukta serve cancel")
-
-
-async def _forever(work: Work, engine: Engine) -> None:
-    await work(engine)
 
 
 async def _cancel_runs(engine: Engine) -> None:

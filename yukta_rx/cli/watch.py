@@ -45,6 +45,10 @@ async def watch_run(console: Console, client: Client, execution_id: str) -> int:
     screen = _screen(console)
     follower = Follower(client, console, f"{path}/progress", ended=over)
     with screen.open():
+        if await over():
+            newest = await client.get(f"{path}/progress")
+            screen.show(newest.json(), newest.data.decode())
+            return say_end(console, newest.json()["execution"])
         async with aclosing(follower.batches()) as batches:
             async for batch in batches:
                 if _show(screen, batch):

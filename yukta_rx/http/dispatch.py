@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.http.state import Shared
 
-REQUEST_ID: Final = web.RequestKey("yukta.request_id", str)
+REQUEST_ID: Final = web.RequestKey("yukta_request_id", str)
 _RANKS: Final = {Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
 AioHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from pydantic import BaseModel, create_model
 
+from yukta_rx.http.resources import Event
 from yukta_rx.http.shapes import (
     AuditRow,
     Count,
     EdgeState,
-    Event,
     LogLine,
     Milliseconds,
     NodeError,

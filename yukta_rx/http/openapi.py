@@ -11,8 +11,9 @@ from pydantic.json_schema import models_json_schema
 from yukta_rx import __version__
 from yukta_rx.errors import ERRORS
 from yukta_rx.http.errors import PROBLEM_TYPE, status_of
+from yukta_rx.http.resources import SentEvent
 from yukta_rx.http.route import Body, Media, Query, Route
-from yukta_rx.http.shapes import Problem, SentEvent
+from yukta_rx.http.shapes import Problem
 from yukta_rx.model.ids import ID_PATTERN
 
 if TYPE_CHECKING:

@@ -152,4 +152,4 @@ class Shared:
             await self._idle.wait()
 
 
-SHARED: Final = web.AppKey("yukta.shared", Shared)
+SHARED: Final = web.AppKey("yukta_shared", Shared)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yukta_rx.http import shapes
+from yukta_rx.http import resources, shapes
 from yukta_rx.http.route import FEED_PLACE, MAX_PAGE, NUMBER, Body, Kind, Media, Query, Role, Route
 from yukta_rx.http.routes import admin, commands, runs, sessions, streams
 from yukta_rx.model.ids import ID_PATTERN
@@ -299,7 +299,7 @@ _SESSIONS: Final = (
         summary="List sessions",
         tag="sessions",
         query=(*_PAGE, _WITH_WORKFLOWS),
-        responses={200: shapes.SessionPage},
+        responses={200: resources.SessionPage},
         errors=("invalid_cursor",),
     ),
     Route(
@@ -309,7 +309,7 @@ _SESSIONS: Final = (
         summary="Show a session",
         tag="sessions",
         query=(_WITH_WORKFLOWS,),
-        responses={200: shapes.Session, 304: None},
+        responses={200: resources.Session, 304: None},
         errors=("session_not_found",),
         headers=_IF_NONE,
     ),
@@ -322,8 +322,8 @@ _SESSIONS: Final = (
         role=Role.ADMIN,
         query=(_flag("dryRun", "Only say what would change."),),
         body=Body.REQUIRED,
-        document=shapes.SessionDocument,
-        responses={200: shapes.SessionPlan, 201: shapes.SessionPlan},
+        document=resources.SessionDocument,
+        responses={200: resources.SessionPlan, 201: resources.SessionPlan},
         errors=(*_CHANGE, "in_use"),
         headers=_IF_EITHER,
         guarded=True,
@@ -336,8 +336,8 @@ _SESSIONS: Final = (
         tag="sessions",
         role=Role.ADMIN,
         body=Body.REQUIRED,
-        request=shapes.SessionPatch,
-        responses={200: shapes.Session},
+        request=resources.SessionPatch,
+        responses={200: resources.Session},
         errors=("session_not_found", *_CHANGE),
         headers=_IF_MATCH,
         guarded=True,
@@ -361,7 +361,7 @@ _SESSIONS: Final = (
         summary="List the workflows of a session",
         tag="sessions",
         query=_PAGE,
-        responses={200: shapes.WorkflowPage},
+        responses={200: resources.WorkflowPage},
         errors=("session_not_found", "invalid_cursor"),
     ),
     Route(
@@ -370,7 +370,7 @@ _SESSIONS: Final = (
         handler=sessions.show_workflow,
         summary="Show a workflow document",
         tag="sessions",
-        responses={200: shapes.Workflow, 304: None},
+        responses={200: resources.Workflow, 304: None},
         errors=_WORKFLOW,
         headers=_IF_NONE,
     ),
@@ -382,8 +382,8 @@ _SESSIONS: Final = (
         tag="sessions",
         role=Role.ADMIN,
         body=Body.REQUIRED,
-        document=shapes.WorkflowDocument,
-        responses={200: shapes.SavedWorkflow, 201: shapes.SavedWorkflow},
+        document=resources.WorkflowDocument,
+        responses={200: resources.SavedWorkflow, 201: resources.SavedWorkflow},
         errors=("session_not_found", *_CHANGE),
         headers=_IF_EITHER,
         guarded=True,
@@ -407,7 +407,7 @@ _SESSIONS: Final = (
         summary="Examine a workflow document for this place",
         tag="sessions",
         body=Body.REQUIRED,
-        responses={200: shapes.ValidationReport},
+        responses={200: resources.ValidationReport},
         errors=("malformed_json",),
     ),
     Route(
@@ -417,7 +417,7 @@ _SESSIONS: Final = (
         summary="Examine a workflow document",
         tag="sessions",
         body=Body.REQUIRED,
-        responses={200: shapes.ValidationReport},
+        responses={200: resources.ValidationReport},
         errors=("malformed_json",),
     ),
 )
@@ -449,7 +449,7 @@ _EVENTS: Final = (
                 words=("EVENT",),
             ),
         ),
-        responses={200: shapes.Event},
+        responses={200: resources.Event},
         errors=("invalid_cursor", "too_many_streams"),
         headers=_RESUME,
         place=FEED_PLACE,
@@ -462,7 +462,7 @@ _EVENTS: Final = (
         summary="The events that are still kept",
         tag="streams",
         query=(_LIMIT, _place("afterCursor", _CURSOR_DOC, FEED_PLACE), *_EVENT_FILTERS),
-        responses={200: shapes.EventPage},
+        responses={200: resources.EventPage},
         errors=("invalid_cursor", "cursor_expired"),
     ),
     Route(
@@ -471,7 +471,7 @@ _EVENTS: Final = (
         handler=streams.event_types,
         summary="Every event type with its JSON Schema",
         tag="streams",
-        responses={200: shapes.EventTypes},
+        responses={200: resources.EventTypes},
     ),
 )
 
@@ -483,7 +483,7 @@ _CATALOGUE: Final = (
         summary="Every node type",
         tag="plugins",
         query=(_flag("errors", "Also those that cannot be loaded."),),
-        responses={200: shapes.PluginPage},
+        responses={200: resources.PluginPage},
     ),
     Route(
         method="GET",
@@ -491,7 +491,7 @@ _CATALOGUE: Final = (
         handler=admin.plugin,
         summary="One node type",
         tag="plugins",
-        responses={200: shapes.Plugin},
+        responses={200: resources.Plugin},
         errors=("plugin_not_found",),
     ),
     Route(
@@ -500,7 +500,7 @@ _CATALOGUE: Final = (
         handler=admin.plugin_schema,
         summary="The JSON Schema of a node type's configuration",
         tag="plugins",
-        responses={200: shapes.JsonSchema},
+        responses={200: resources.JsonSchema},
         errors=("plugin_not_found",),
     ),
     Route(
@@ -510,7 +510,7 @@ _CATALOGUE: Final = (
         summary="Examine a configuration",
         tag="plugins",
         body=Body.OPTIONAL,
-        responses={200: shapes.ConfigReport},
+        responses={200: resources.ConfigReport},
         errors=("plugin_not_found", "malformed_json"),
     ),
 )
@@ -524,7 +524,7 @@ _SERVER: Final = (
             summary=summary,
             tag="server",
             role=None,
-            responses={200: shapes.Health},
+            responses={200: resources.Health},
             errors=("shutting_down", "recovering"),
             also=also,
         )
@@ -552,7 +552,7 @@ _SERVER: Final = (
         summary="What runs here",
         tag="server",
         role=None,
-        responses={200: shapes.Version},
+        responses={200: resources.Version},
     ),
     Route(
         method="GET",
@@ -561,7 +561,7 @@ _SERVER: Final = (
         summary="This document",
         tag="server",
         role=None,
-        responses={200: shapes.OpenApi, 304: None},
+        responses={200: resources.OpenApi, 304: None},
         headers=_IF_NONE,
     ),
 )

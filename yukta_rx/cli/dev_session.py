@@ -1,4 +1,4 @@
-"""FileFollower: workflow files that are applied again whenever they change.  Feature: DEF-01.
+"""DevSession: workflow files that are applied again whenever they change.  Feature: DEF-01.
 
 Looks at times and sizes twice a second, in a thread: no dependency, and the same on every file
 system, also where none tells of changes.
@@ -56,7 +56,7 @@ class _Source:
     fresh: bool = True
 
 
-class FileFollower:
+class DevSession:
     """Keeps the session `dev` like the files.
 
     Args:
