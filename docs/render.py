@@ -6,6 +6,7 @@ from pathlib import Path
 
 from yukta_rx import metrics
 from yukta_rx.config import document
+from yukta_rx.http.document import reference_page as rest_page
 
 ROOT = Path(__file__).parents[1]
 
@@ -16,6 +17,7 @@ def main() -> None:
         "docs/reference/configuration.md": document.configuration_page(),
         "yukta.example.toml": document.example_toml(),
         "docs/reference/metrics.md": metrics.reference_page(),
+        "docs/reference/rest.md": rest_page(),
     }
     for name, text in pages.items():
         (ROOT / name).write_text(text, encoding="utf-8")

@@ -9,12 +9,14 @@ Feature: OV-15.
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import deque
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from yukta_rx.config.settings import Settings
+from yukta_rx.config.checks import require, store_types
+from yukta_rx.config.settings import Settings, StoreType
 from yukta_rx.control.commands import (
     Command,
     CommandResult,
@@ -34,7 +36,7 @@ from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
-from yukta_rx.errors import CursorExpiredError, NotFoundError
+from yukta_rx.errors import ConfigError, CursorExpiredError, NotFoundError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
@@ -58,8 +60,28 @@ if TYPE_CHECKING:
     from yukta_rx.model.results import ResultEvent
     from yukta_rx.observe.journal import Gap
 
+log = logging.getLogger(__name__)
+
 TAP: Final = 10_000
 """Events that wait for a slow listener inside the process; beyond it the oldest are dropped."""
+
+
+def check_settings(settings: Settings) -> tuple[str, ...]:
+    """Refuse settings that this version cannot honour; the warnings of the others.
+
+    Raises:
+        ConfigError: settings contradict each other, or ask for a store that is not there; lists
+            all of them.
+    """
+    warnings = require(settings)
+    absent = [
+        f"yukta.{store}.store-type = {kind}: this version keeps everything in memory"
+        for store, kind in store_types(settings).items()
+        if kind is not StoreType.MEMORY
+    ]
+    if absent:
+        raise ConfigError(absent)
+    return warnings
 
 
 class Engine:
@@ -74,7 +96,7 @@ class Engine:
         registry: the node types, where they were loaded before.
 
     Raises:
-        ConfigError: two plugins have one type.
+        ConfigError: two plugins have one type, or settings that this version cannot honour.
     """
 
     settings: Settings
@@ -98,6 +120,8 @@ class Engine:
         registry: PluginRegistry | None = None,
     ) -> None:
         self.settings = settings or Settings()
+        for warning in check_settings(self.settings):
+            log.warning("%s", warning)
         self.registry = registry or PluginRegistry.load(self.settings, extra=plugins)
         self.instance_id = self.settings.ha.instance_id or uuid.uuid4().hex[:12]
         self.ready = False

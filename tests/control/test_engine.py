@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from yukta_rx.app import Engine
+from yukta_rx.config.load import load_settings
 from yukta_rx.control.gateway import ExecutionQuery
-from yukta_rx.errors import ConflictError, NotFoundError, ValidationError
+from yukta_rx.errors import ConfigError, ConflictError, NotFoundError, ValidationError
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor
 from yukta_rx.streams import StopMode
@@ -192,3 +193,20 @@ async def test_two_hundred_small_runs_leave_nothing_behind(registry):
         assert statuses == {TaskStatus.SUCCESS}
         assert engine._starter.live == {}
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_settings_that_this_version_cannot_honour_are_refused_all_at_once():
+    settings = load_settings(
+        environ={},
+        overrides={
+            "yukta.session.store-type": "postgres",
+            "yukta.kv.store-type": "postgres",
+            "yukta.postgres.url": "postgresql://u@h/d",
+        },
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        Engine(settings)
+
+    assert "yukta.session.store-type = postgres" in str(caught.value)
+    assert "yukta.kv.store-type = postgres" in str(caught.value)

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from yukta_rx.app import Engine
 from yukta_rx.cli import losses
 from yukta_rx.cli.console import EXIT_INTERRUPTED, CliError, Console
-from yukta_rx.config.checks import require, store_types
-from yukta_rx.config.settings import StoreType
 from yukta_rx.config.units import show_duration
 from yukta_rx.control.commands import StopWorkflow
 from yukta_rx.control.gateway import ExecutionQuery
-from yukta_rx.errors import ConfigError, ConflictError
+from yukta_rx.errors import ConflictError
 from yukta_rx.http.server import HttpServer
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.aio import Tasks
@@ -66,7 +64,7 @@ async def serve(
         ConfigError: the settings cannot work.
         CliError: the address cannot be had, or `prepare` refuses.
     """
-    for warning in (*settings.warnings, *_checked(settings)):
+    for warning in settings.warnings:
         log.warning("%s", warning)
     async with AsyncExitStack() as stack:
         signals = stack.enter_context(_Signals(console))
@@ -84,18 +82,6 @@ async def serve(
             grace = show_duration(settings.execution.shutdown_timeout)
             console.say(f"yukta: shutting down; runs get {grace} to finish", "yellow")
     return 0
-
-
-def _checked(settings: Settings) -> tuple[str, ...]:
-    warnings = require(settings)
-    others = [
-        f"yukta.{store}.store-type = {kind}: this version keeps everything in memory"
-        for store, kind in store_types(settings).items()
-        if kind is not StoreType.MEMORY
-    ]
-    if others:
-        raise ConfigError(others)
-    return warnings
 
 
 def _announce(console: Console, settings: Settings, url: str, applied_from: str | None) -> None:

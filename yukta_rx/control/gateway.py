@@ -153,7 +153,7 @@ class ControlGateway:
         if not isinstance(body, dict):
             raise ValidationError([Fault("", "invalid_type", "must be an object with a type")])
         kind = body.get("type")
-        if kind not in COMMANDS:
+        if not isinstance(kind, str) or kind not in COMMANDS:
             known = ", ".join(COMMANDS)
             raise ValidationError([Fault("/type", "invalid_value", f"must be one of {known}")])
         fields = {key: value for key, value in body.items() if key not in ("type", "reason")}

@@ -424,7 +424,7 @@ class DefinitionService:
         faults: list[Fault] = []
         definitions: list[WorkflowDefinition] = []
         seen: set[str] = set()
-        workflows = document.get("workflows") or []
+        workflows = document.get("workflows", [])
         if not isinstance(workflows, list):
             faults.append(Fault("/workflows", "invalid_type", "must be a list of workflows"))
             workflows = []

@@ -5,12 +5,12 @@ Feature: DUR-05.
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003  (pydantic reads the annotation)
-from typing import Annotated
+from datetime import datetime
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from yukta_rx.model.policy import DocumentModel
+from yukta_rx.model.policy import DocumentModel, fault
 from yukta_rx.model.workflow import WorkflowDefinition, id_of_kind
 
 DEFAULT_EXECUTION_TIMEOUT_MS = 3_600_000
@@ -40,6 +40,13 @@ class SessionConfig(DocumentModel):
     tags: dict[str, str] = Field(default_factory=dict)
     execution_timeout_ms: Annotated[int, Field(ge=1, strict=True)] = DEFAULT_EXECUTION_TIMEOUT_MS
     workflows: tuple[WorkflowDefinition, ...] = ()
+
+    @field_validator("initiated_time", mode="before")
+    @classmethod
+    def _written_out(cls, value: Any) -> Any:
+        if value is None or isinstance(value, (str, datetime)):
+            return value
+        raise fault("invalid_value", "must be a time as text, 2026-01-31T12:00:00Z")
 
     @property
     def execution_timeout(self) -> float:
