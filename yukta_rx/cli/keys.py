@@ -8,60 +8,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING
 
-from yukta_rx.cli.console import EXIT_INTERRUPTED, Console
+from yukta_rx.cli.signals import Signals
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
-
+    from yukta_rx.cli.console import Console
     from yukta_rx.engine.run import Run
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
+class Interrupts(Signals):
+    """The first Ctrl-C drains the run, the second kills it, the third ends the process."""
 
-class Interrupts:
-    """While entered: the first Ctrl-C drains the run, the second kills it, the third the process.
-
-    Handlers of the process and not of the loop: they also run while the loop is held up, by a
-    plugin or by a full pipe.
-    """
+    waited_for = "the run"
 
     def __init__(self, run: Run, console: Console) -> None:
-        self.count = 0
+        super().__init__()
         self._run = run
         self._console = console
-        self._loop = asyncio.get_running_loop()
-        self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                self._before[number] = signal.signal(number, self._caught)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _caught(self, _number: int, _frame: FrameType | None) -> None:
-        self.count += 1
-        if self.count > 2:
-            os.write(2, b"yukta: gave up waiting for the run\n")
-            os._exit(EXIT_INTERRUPTED)
-        # No writing here: the interrupted code may be in the middle of it.
-        self._loop.call_soon_threadsafe(self._stop, self.count)
-
-    def _stop(self, count: int) -> None:
+    def act(self, count: int) -> None:
+        """Drain at the first signal, kill at the second."""
         if count == 1:
             self._say("draining: messages under way are finished; Ctrl-C again stops at once")
             self._run.stop(StopMode.DRAIN)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
-import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.app import Engine
 from yukta_rx.cli import losses
-from yukta_rx.cli.console import EXIT_INTERRUPTED, CliError, Console
+from yukta_rx.cli.console import CliError, Console
+from yukta_rx.cli.signals import Signals
 from yukta_rx.config.units import show_duration
 from yukta_rx.control.commands import StopWorkflow
 from yukta_rx.control.gateway import ExecutionQuery
@@ -24,14 +23,13 @@ from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.plugins.registry import PluginRegistry
 
 log = logging.getLogger(__name__)
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _ALL: Final = 500
 _LIVE: Final = frozenset(status for status in TaskStatus if not status.terminal)
 
@@ -110,27 +108,17 @@ def _not_listening(settings: Settings, error: OSError) -> CliError:
     )
 
 
-class _Signals:
-    """SIGINT and SIGTERM while a server runs.
+class _Signals(Signals):
+    """SIGINT and SIGTERM while a server runs."""
 
-    Handlers of the process and not of the loop: the third signal ends the process even when a
-    plugin holds the loop up.
-    """
+    waited_for = "the runs"
 
     def __init__(self, console: Console) -> None:
+        super().__init__()
         self.engine: Engine | None = None
         self._console = console
-        self._count = 0
-        self._loop = asyncio.get_running_loop()
         self._first = asyncio.Event()
-        self._tasks = Tasks(self._loop, lambda: None)
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                self._before[number] = signal.signal(number, self._caught)
-        return self
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
 
     def __exit__(
         self,
@@ -139,8 +127,7 @@ class _Signals:
         trace: TracebackType | None,
     ) -> None:
         self._tasks.cancel()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        super().__exit__(kind, error, trace)
 
     async def first(self, meanwhile: Work | None) -> None:
         """Wait for the first signal."""
@@ -152,15 +139,8 @@ class _Signals:
             await self._first.wait()
             working.cancel()
 
-    def _caught(self, _number: int, _frame: FrameType | None) -> None:
-        self._count += 1
-        if self._count > 2:
-            os.write(2, b"yukta: gave up waiting for the runs\n")
-            os._exit(EXIT_INTERRUPTED)
-        # No writing here: the interrupted code may be in the middle of it.
-        self._loop.call_soon_threadsafe(self._act, self._count)
-
-    def _act(self, count: int) -> None:
+    def act(self, count: int) -> None:
+        """End the server at the first signal, cancel the runs at the second."""
         self._first.set()
         if count > 1 and self.engine is not None:
             if not self._console.as_json:
