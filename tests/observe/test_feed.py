@@ -610,3 +610,24 @@ def test_an_id_has_an_epoch_and_a_number() -> None:
     assert parse_id("a:b:12") == ("a:b", 12)
     assert parse_id("12") is None
     assert parse_id("e:" + "9" * 30) is None
+
+
+@pytest.mark.feature("OBS-01")
+@virtual_time
+async def test_case_27_who_leaves_between_hello_and_reset_is_told_of_the_reset_when_it_is_back(
+    new_scene,
+):
+    async with new_scene(streaming__replay_events=1) as scene:
+        feed = scene.feed
+        for seq in (1, 2, 3):
+            feed.publish(scene.event("node.status", "n", "r0", seq=seq))
+        first = feed.subscribe(after=feed.id_of(0))
+        [hello] = await first.frames(1)
+        first.close()
+
+        again = feed.subscribe(after=hello.id or feed.id_of(0))
+        kinds = [frame.type for frame in await again.frames(5)]
+        again.close()
+
+    assert hello.id is None
+    assert kinds == ["stream.hello", "stream.reset"]

@@ -107,7 +107,10 @@ class FeedSubscription(Reader[Frame]):
             "coalesceMs": round(self._coalesce * 1000),
         }
         place = feed.id_of(after)
-        self._first.append(Frame.of("stream.hello", hello, id=place, retry=RETRY_MS))
+        # Before a reset the hello must not move the client's place: one that leaves between the two
+        # would come back behind what it was never told that it had lost.
+        own = place if reset is None else None
+        self._first.append(Frame.of("stream.hello", hello, id=own, retry=RETRY_MS))
         if reset is not None:
             lost = {"reason": reset, "oldestSeq": feed.oldest_seq}
             self._first.append(Frame.of("stream.reset", lost, id=place))
