@@ -318,7 +318,6 @@ class TestNotExecuted:
         [
             ({"retry": {"maxAttempts": 2}}, "not_supported"),
             ({"onError": "CONTINUE"}, "not_supported"),
-            ({"trigger": "ALL_DONE"}, "not_supported"),
             ({"elementTimeoutMs": 5}, "not_supported"),
             ({"deadlineMs": 5}, "not_supported"),
             ({"edgeBuffer": {"size": 5}}, "not_supported"),
@@ -346,15 +345,13 @@ class TestNotExecuted:
 
         assert validate(document, registry, settings=settings).valid
 
-    def test_edges_and_options_are_looked_at_too(self, faults, doc):
+    def test_options_are_looked_at_too(self, faults, doc):
         options = {"onTerminalFailure": "FINISH_OTHERS", "lossless": True}
         document = doc.line(options=options)
-        document["edges"][0]["required"] = False
 
         assert faults(document, unsupported=UNSUPPORTED_POLICY_KEYS) == [
             ("not_supported", "/options/onTerminalFailure"),
             ("not_supported", "/options/lossless"),
-            ("not_supported", "/edges/0"),
         ]
 
     def test_a_build_that_executes_a_key_takes_it(self, examine, doc):

@@ -38,7 +38,8 @@ class World:
     def run(self, nodes: dict[str, Any], edges: str, *plugins: Any, **options: Any) -> Run:
         """A run of `nodes` (id to type, or (type, config)) joined as `edges` says.
 
-        "a > b > c, b.port > d" is a line, and an edge from a named port.
+        "a > b > c, b.port > d" is a line, and an edge from a named port; "a >? b" is an edge whose
+        parent is not required.
         """
         settings = options.pop("settings", self.settings)
         registry = PluginRegistry.load(settings, extra=[pass_on, boom, *plugins])
@@ -51,8 +52,10 @@ class World:
             document["nodes"].append(node)
         for chain in filter(None, map(str.strip, edges.split(","))):
             for left, right in pairwise(part.strip() for part in chain.split(">")):
-                source, _, port = left.partition(".")
-                edge = {"source": source, "target": right.partition(".")[0]}
+                source, _, port = left.lstrip("? ").partition(".")
+                edge = {"source": source, "target": right.partition(".")[0].lstrip("? ")}
+                if right.startswith("?"):
+                    edge["required"] = False
                 document["edges"].append(edge | ({"sourcePort": port} if port else {}))
         prepared = prepare(parse_definition(document), registry, settings=settings)
         return Run(

@@ -175,3 +175,44 @@ async def test_merge_parents_puts_the_source_first() -> None:
 def test_merging_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="one flow or more"):
         ops.merge()
+
+
+@virtual_time
+async def test_at_least_n_carries_on_with_the_parents_that_work() -> None:
+    a, b, seen = await two(join=ops.AtLeast(1, {"a", "b"}))
+    a.emit(1)
+    a.fail(OSError("gone"))
+    await asyncio.sleep(1)
+    b.emit(2)
+    b.complete()
+    await seen.ended()
+
+    assert seen.values == [1, 2]
+    assert seen.completed
+
+
+@virtual_time
+async def test_at_least_n_fails_once_too_few_are_left_and_loses_nothing_of_them() -> None:
+    a, b, seen = await two(join=ops.AtLeast(1, {"a", "b"}))
+    a.emit(1)
+    a.fail(OSError("gone"))
+    b.emit(2)
+    b.fail(OSError("gone too"))
+    await seen.ended()
+
+    assert sorted(seen.values) == [1, 2]
+    assert isinstance(seen.error, UpstreamFailedError)
+
+
+@virtual_time
+async def test_a_parent_that_does_not_count_may_fail() -> None:
+    a, b, seen = await two(join=ops.AllSuccess(optional={"a"}))
+    a.emit(1)
+    a.fail(OSError("gone"))
+    await asyncio.sleep(1)
+    b.emit(2)
+    b.complete()
+    await seen.ended()
+
+    assert seen.values == [1, 2]
+    assert seen.completed

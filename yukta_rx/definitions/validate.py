@@ -21,7 +21,7 @@ from yukta_rx.definitions.node_checks import (
 )
 from yukta_rx.definitions.parse import fault_at, read_definition
 from yukta_rx.errors import DefinitionError, Fault
-from yukta_rx.model.policy import JoinRule, NodePolicy, OnError
+from yukta_rx.model.policy import NodePolicy, OnError
 from yukta_rx.model.workflow import OnTerminalFailure, WorkflowDefinition
 from yukta_rx.plugins.contract import PluginKind, PluginSpec
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 UNSUPPORTED_POLICY_KEYS: Final = frozenset(
     (
-        *("retry", "onError", "failureBudget", "trigger", "elementTimeoutMs", "deadlineMs"),
+        *("retry", "onError", "failureBudget", "elementTimeoutMs", "deadlineMs"),
         *("edgeBuffer", "concurrency", "placement"),
-        *("required", "onTerminalFailure", "lossless"),
+        *("onTerminalFailure", "lossless"),
     )
 )
 """What a document may say but this version does not execute; saying it is refused."""
@@ -175,7 +175,6 @@ class _Check:
         graph.run()
         self.faults += graph.faults
         self.warnings += graph.warnings
-        self._edges_not_executed()
         self._options_not_executed()
 
     def specs_by_id(self) -> dict[str, PluginSpec]:
@@ -233,12 +232,6 @@ class _Check:
         if known and PluginKind.TRIGGER not in kinds:
             self._fault(("nodes",), "no_trigger", "no node is a trigger: nothing would start")
 
-    def _edges_not_executed(self) -> None:
-        for edge in self.draft.edges:
-            if "required" in self.unsupported and not edge.required:
-                place = ("edges", edge.index)
-                self._fault(place, "not_supported", _not_executed("required: false"))
-
     def _options_not_executed(self) -> None:
         options = self.draft.options
         said = {
@@ -254,7 +247,6 @@ _SAYS_SOMETHING: Final[Mapping[str, Callable[[NodePolicy], bool]]] = {
     "retry": lambda policy: policy.retry is not None,
     "onError": lambda policy: policy.on_error is not OnError.FAIL,
     "failureBudget": lambda policy: policy.failure_budget is not None,
-    "trigger": lambda policy: policy.join_rule is not JoinRule.ALL_SUCCESS,
     "elementTimeoutMs": lambda policy: policy.element_timeout_ms is not None,
     "deadlineMs": lambda policy: policy.deadline_ms is not None,
     "edgeBuffer": lambda policy: policy.edge_buffer is not None,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx import operators as ops
+from yukta_rx.model.policy import JoinRule, NOfM
 from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.plan import NodePlan, Slot
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from yukta_rx.engine.node import NodeRuntime
-    from yukta_rx.streams.plan import Barrier, Body, Tap
+    from yukta_rx.streams.plan import Barrier, Body, Join, Tap
 
 
 def node_flow(
@@ -42,7 +43,7 @@ def node_flow(
         barrier: awaited before its children see its completion.
     """
     if parents:
-        flow = ops.merge(*parents, name=node.id, join=ops.AllSuccess(), prefetch=prefetch).pipe(
+        flow = ops.merge(*parents, name=node.id, join=join_of(node), prefetch=prefetch).pipe(
             ops.valve(node.valve), ops.call(body)
         )
     else:
@@ -54,3 +55,19 @@ def node_flow(
     if tap is not None or barrier is not None:
         flow = flow.pipe(ops.record(tap, barrier))
     return flow.pipe(ops.broadcast())
+
+
+def join_of(node: NodeRuntime) -> Join:
+    """The join rule of a node, new for each run. Feature: ENG-03."""
+    prepared = node.prepared
+    parents = {parent.node_id for parent in prepared.parents}
+    # A parent with several edges counts as soon as one of them is required.
+    counted = {parent.node_id for parent in prepared.parents if parent.required}
+    trigger = prepared.policy.trigger
+    if isinstance(trigger, NOfM):
+        return ops.AtLeast(trigger.n, counted)
+    if trigger is JoinRule.ALL_DONE:
+        return ops.AtLeast(0, ())
+    if trigger is JoinRule.ONE_SUCCESS:
+        return ops.AtLeast(min(1, len(counted)), counted)
+    return ops.AllSuccess(parents - counted)

@@ -17,13 +17,14 @@ from yukta_rx.operators._call import call, flat_map, through
 from yukta_rx.operators._call import map_ as map
 from yukta_rx.operators._idle_timeout import IdleClock, idle_timeout
 from yukta_rx.operators._kind import BackPressureKind, Operator
-from yukta_rx.operators._merge_parents import AllSuccess, merge, merge_parents
+from yukta_rx.operators._merge_parents import AllSuccess, AtLeast, merge, merge_parents
 from yukta_rx.operators._record import record
 from yukta_rx.operators._status import status
 from yukta_rx.operators._valve import Valve, valve
 
 __all__ = [
     "AllSuccess",
+    "AtLeast",
     "BackPressureKind",
     "IdleClock",
     "Operator",

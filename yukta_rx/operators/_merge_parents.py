@@ -10,21 +10,61 @@ from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.plan import NodePlan, Slot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from yukta_rx.streams.plan import Join
 
 
 class AllSuccess:
-    """The default join rule of a workflow: the node fails as soon as one parent fails."""
+    """The default join rule of a workflow: the node fails as soon as one parent fails.
 
-    __slots__ = ()
+    Args:
+        optional: names of parents whose failure does not count.
+    """
+
+    __slots__ = ("_optional",)
+
+    def __init__(self, optional: Iterable[str] = ()) -> None:
+        self._optional = frozenset(optional)
 
     def parent_failed(self, parent: str, error: BaseException) -> BaseException | None:
         """Give up at once; what waits on the edges is dropped."""
-        return UpstreamFailedError(parent, error)
+        return None if parent in self._optional else UpstreamFailedError(parent, error)
 
     def parent_ended(self, parent: str, error: BaseException | None) -> BaseException | None:
         """A parent that succeeded changes nothing."""
-        return None if error is None else UpstreamFailedError(parent, error)
+        return None if error is None else self.parent_failed(parent, error)
+
+
+class AtLeast:
+    """Carry on with the parents that worked; fail once fewer than `needed` can still succeed.
+
+    A parent is judged when all it sent is worked off, so nothing that a failed parent emitted
+    before is lost. Needed 0 is ALL_DONE, 1 is ONE_SUCCESS, any other number is N_OF_M.
+
+    Args:
+        needed: parents that have to succeed.
+        counted: names of the parents that count; the failure of another is passed over.
+    """
+
+    __slots__ = ("_counted", "_failed", "_needed")
+
+    def __init__(self, needed: int, counted: Iterable[str]) -> None:
+        self._needed = needed
+        self._counted = frozenset(counted)
+        self._failed: set[str] = set()
+
+    def parent_failed(self, parent: str, error: BaseException) -> BaseException | None:
+        """Wait until what it sent is worked off."""
+        return None
+
+    def parent_ended(self, parent: str, error: BaseException | None) -> BaseException | None:
+        """Give up if too few are left that could succeed."""
+        if error is None or parent not in self._counted:
+            return None
+        self._failed.add(parent)
+        left = len(self._counted) - len(self._failed)
+        return UpstreamFailedError(parent, error) if left < self._needed else None
 
 
 def merge(
@@ -58,7 +98,8 @@ def merge_parents(
     Back-pressures when: the children have no demand: each parent is paced by its own edge.
     Completes when: every parent has completed.
     Fails when: the join rule says so. Without one a parent's error passes through once that
-        parent's elements are worked off; with `AllSuccess` the node fails at once.
+        parent's elements are worked off; with `AllSuccess` the node fails at once, with
+        `AtLeast` when fewer parents are left than have to succeed.
     Cancels when: every child has cancelled; all parents are cancelled.
     Discards: what waits on the other edges when the node fails.
 
