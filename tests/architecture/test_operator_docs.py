@@ -23,7 +23,15 @@ HEADINGS = [
     "Discards",
 ]
 # What is exported beside operators; and `merge`, whose page is that of `merge_parents`.
-NOT_OPERATORS = {"AllSuccess", "BackPressureKind", "IdleClock", "Operator", "Valve", "merge"}
+NOT_OPERATORS = {
+    "AllSuccess",
+    "AtLeast",
+    "BackPressureKind",
+    "IdleClock",
+    "Operator",
+    "Valve",
+    "merge",
+}
 OPERATORS = sorted(set(ops.__all__) - NOT_OPERATORS)
 
 
