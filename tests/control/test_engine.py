@@ -7,6 +7,7 @@ import pytest
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
 from yukta_rx.control.gateway import ExecutionQuery
+from yukta_rx.control.starter import StartRequest
 from yukta_rx.errors import ConfigError, ConflictError, NotFoundError, ValidationError
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor
@@ -210,3 +211,24 @@ def test_settings_that_this_version_cannot_honour_are_refused_all_at_once():
 
     assert "yukta.session.store-type = postgres" in str(caught.value)
     assert "yukta.kv.store-type = postgres" in str(caught.value)
+
+
+@virtual_time
+async def test_a_start_may_override_the_options_of_the_definition(registry):
+    async with Engine(registry=registry) as engine:
+        await (await engine.start("s", DOCUMENT)).wait()
+        started = await engine.gateway.start(
+            StartRequest(
+                session_id="s",
+                workflow_id="numbers",
+                options={"onTerminalFailure": "FINISH_OTHERS"},
+            )
+        )
+        with pytest.raises(ValidationError) as caught:
+            await engine.gateway.start(
+                StartRequest(session_id="s", workflow_id="numbers", options={"lossless": True})
+            )
+        run = engine._starter.live[started.execution_id]
+
+    assert run._options.on_terminal_failure == "FINISH_OTHERS"
+    assert caught.value.errors[0].pointer == "/options/lossless"

@@ -350,7 +350,6 @@ class TestNotExecuted:
         document = doc.line(options=options)
 
         assert faults(document, unsupported=UNSUPPORTED_POLICY_KEYS) == [
-            ("not_supported", "/options/onTerminalFailure"),
             ("not_supported", "/options/lossless"),
         ]
 

@@ -57,6 +57,8 @@ class World:
                 if right.startswith("?"):
                     edge["required"] = False
                 document["edges"].append(edge | ({"sourcePort": port} if port else {}))
+        if "workflow_options" in options:
+            document["options"] = options.pop("workflow_options")
         prepared = prepare(parse_definition(document), registry, settings=settings)
         return Run(
             prepared,

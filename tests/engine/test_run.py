@@ -425,3 +425,26 @@ async def test_an_edge_says_how_long_it_held_up_its_producer_and_who_paces_it(wo
     assert seen[0][0]["blockedMs"] == 10_500
     assert 10_500 < fast["blockedMs"] < 100_000
     assert free["blockedMs"] == 0
+
+
+@virtual_time
+async def test_with_finish_others_the_other_branches_go_on_and_the_run_fails_at_its_end(world):
+    @terminal("PICKY", blocking=False)
+    def picky(msg, cfg, ctx):
+        if msg.payload["n"] == 3:
+            raise RuntimeError("enough")
+
+    run = world.run(
+        {"in": SEQUENCE, "a": "PICKY", "b": "COLLECT_TERMINAL"},
+        "in > a, in > b",
+        picky,
+        workflow_options={"onTerminalFailure": "FINISH_OTHERS"},
+    )
+
+    outcome = await run.execute()
+
+    assert outcome.nodes["a"]["status"] == "FAILURE"
+    assert outcome.nodes["b"]["status"] == "SUCCESS"
+    assert len(world.payloads("b")) == 100
+    assert outcome.status is TaskStatus.FAILURE
+    assert outcome.error == {"code": "node_failed", "detail": "enough", "nodeId": "a"}

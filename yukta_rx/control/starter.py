@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.results import ResultEvent
+    from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.clock import LoopClock
     from yukta_rx.streams.threads import BlockingPool
 
@@ -189,6 +190,7 @@ class Starter:
             session_id=request.session_id,
             base_dir=base_dir,
             timeout=session.record.config.execution_timeout,
+            options=_options_of(record.definition, request),
             step_mode=request.step_mode,
             about=about,
             pool=self._pool,
@@ -242,9 +244,9 @@ def _check_request(request: StartRequest) -> None:
             found = (fault_of(dict(request.options), item) for item in error.errors())
             faults += [Fault(f"/options{item.pointer}", item.code, item.detail) for item in found]
         else:
-            if options != RunOptions():
-                detail = "this version runs FAIL_FAST and does not check losslessness"
-                faults.append(Fault("/options", "not_supported", detail))
+            if options.lossless:
+                detail = "this version does not check that nothing is lost"
+                faults.append(Fault("/options/lossless", "not_supported", detail))
     if isinstance(request.payload, Mapping):
         priority = request.payload.get("yukta.priority", 0)
         if isinstance(priority, bool) or not isinstance(priority, int | float):
@@ -255,3 +257,9 @@ def _check_request(request: StartRequest) -> None:
             faults.append(Fault("/payload/yukta.version", "not_supported", detail))
     if faults:
         raise ValidationError(faults)
+
+
+def _options_of(definition: WorkflowDefinition, request: StartRequest) -> RunOptions:
+    """The definition's options, each overridden by what the request says."""
+    own = definition.options.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return RunOptions.model_validate({**own, **(request.options or {})})

@@ -22,7 +22,7 @@ from yukta_rx.definitions.node_checks import (
 from yukta_rx.definitions.parse import fault_at, read_definition
 from yukta_rx.errors import DefinitionError, Fault
 from yukta_rx.model.policy import NodePolicy, OnError
-from yukta_rx.model.workflow import OnTerminalFailure, WorkflowDefinition
+from yukta_rx.model.workflow import WorkflowDefinition
 from yukta_rx.plugins.contract import PluginKind, PluginSpec
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ UNSUPPORTED_POLICY_KEYS: Final = frozenset(
     (
         *("retry", "onError", "failureBudget", "elementTimeoutMs", "deadlineMs"),
         *("edgeBuffer", "concurrency", "placement"),
-        *("onTerminalFailure", "lossless"),
+        "lossless",
     )
 )
 """What a document may say but this version does not execute; saying it is refused."""
@@ -233,14 +233,9 @@ class _Check:
             self._fault(("nodes",), "no_trigger", "no node is a trigger: nothing would start")
 
     def _options_not_executed(self) -> None:
-        options = self.draft.options
-        said = {
-            "onTerminalFailure": options.on_terminal_failure is not OnTerminalFailure.FAIL_FAST,
-            "lossless": options.lossless,
-        }
-        for key, says_something in said.items():
-            if says_something and key in self.unsupported:
-                self._fault(("options", key), "not_supported", _not_executed(f"options.{key}"))
+        if self.draft.options.lossless and "lossless" in self.unsupported:
+            place = ("options", "lossless")
+            self._fault(place, "not_supported", _not_executed("options.lossless"))
 
 
 _SAYS_SOMETHING: Final[Mapping[str, Callable[[NodePolicy], bool]]] = {

@@ -28,6 +28,7 @@ from yukta_rx.errors import (
 from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
+from yukta_rx.model.workflow import OnTerminalFailure
 from yukta_rx.plugins.contract import NodeContext, PluginKind
 from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
 from yukta_rx.streams.aio import Tasks
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.model.workflow import RunOptions
     from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.stage import Stage
 
@@ -79,6 +81,7 @@ class Run:
         lineage: what message ids derive from; the execution id unless it continues another run.
         base_dir: folder that relative paths start from.
         timeout: run deadline in active seconds, None for no limit.
+        options: how it is run as a whole; the definition's own if None.
         step_mode: begin paused.
         about: what the starter wants to be shown with it (actor, labels); not looked at.
         pool: threads for blocking plugins; its own if None.
@@ -98,6 +101,7 @@ class Run:
         lineage: str | None = None,
         base_dir: Path | None = None,
         timeout: float | None = DEADLINE,
+        options: RunOptions | None = None,
         step_mode: bool = False,
         about: Mapping[str, Any] | None = None,
         pool: BlockingPool | None = None,
@@ -128,6 +132,9 @@ class Run:
         self._voice = Voice(self, self._clock.wall, emit, publish)
         self._lines = LineRelay(self._loop, self._voice.line)
         self._verdict: _Verdict | None = None
+        self._options = options or prepared.definition.options
+        self._first_failure: dict[str, Any] | None = None
+        """Of a terminal, where the others may finish all the same."""
         self._draining = False
         self._circuit: Circuit | None = None
         self._version = 0
@@ -219,6 +226,8 @@ class Run:
         self.ended_at = self._clock.wall()
         if self._verdict is not None:
             status, self.error = self._verdict.status, self._verdict.error
+        elif self._first_failure is not None:
+            status, self.error = TaskStatus.FAILURE, self._first_failure
         else:
             status = TaskStatus.STOPPED if self._draining and cut else TaskStatus.SUCCESS
         self._advance(status)
@@ -428,7 +437,11 @@ class Run:
         elif node.status is TaskStatus.ERROR:
             self._end_with(TaskStatus.ERROR, self._run_error(node))
         elif node.status in _FAILING and not node.prepared.children:
-            self._end_with(TaskStatus.FAILURE, self._run_error(self._root_of(node)))
+            error = self._run_error(self._root_of(node))
+            if self._options.on_terminal_failure is OnTerminalFailure.FAIL_FAST:
+                self._end_with(TaskStatus.FAILURE, error)
+            elif self._first_failure is None:
+                self._first_failure = error
 
     def _root_of(self, node: NodeRuntime) -> NodeRuntime:
         """The failed node that made `node` end UPSTREAM_FAILED."""
