@@ -19,12 +19,7 @@ from yukta_rx.engine.node import NodeRuntime, describe
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
 from yukta_rx.engine.voice import Voice, ignore
-from yukta_rx.errors import (
-    DeadlineExceededError,
-    NotFoundError,
-    RunAbortedError,
-    YuktaError,
-)
+from yukta_rx.errors import DeadlineExceededError, NotFoundError, RunAbortedError, YuktaError
 from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
@@ -143,14 +138,19 @@ class Run:
         self._timers: list[Timer] = []
         self._tasks = Tasks(self._loop, lambda: None)
         self._opening: asyncio.Task[None] | None = None
-        self.nodes: dict[str, NodeRuntime] = {
+        self.nodes = self._make_nodes()
+        if step_mode:
+            self.pause()
+
+    def _make_nodes(self) -> dict[str, NodeRuntime]:
+        prepared = self.prepared
+        nodes = {
             node_id: NodeRuntime(prepared.nodes[node_id], self._clock, self._node_changed)
             for node_id in prepared.order
         }
-        for node in self.nodes.values():
-            node.parents = tuple(self.nodes[parent.node_id] for parent in node.prepared.parents)
-        if step_mode:
-            self.pause()
+        for node in nodes.values():
+            node.parents = tuple(nodes[parent.node_id] for parent in node.prepared.parents)
+        return nodes
 
     # -- the run
 

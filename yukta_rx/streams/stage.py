@@ -194,7 +194,7 @@ class Stage:
         count = len(ins)
         if count == 1:
             edge = ins[0]
-            return None if edge.empty else edge
+            return edge if edge.buf or edge.pos < len(edge.cur) else None
         for step in range(count):
             index = (self.turn + step) % count
             edge = ins[index]
@@ -205,9 +205,12 @@ class Stage:
 
     def more(self) -> bool:
         """Something is left that another run could work on."""
-        if self.closing or self.pruning or not self.ins:
+        ins = self.ins
+        if self.closing or self.pruning or not ins:
             return True
-        return any(map(_has_elements, self.ins))
+        if len(ins) == 1:
+            return bool(ins[0].buf) or ins[0].pos < len(ins[0].cur)
+        return any(map(_has_elements, ins))
 
     def touch(self) -> None:
         """First activity: tell the observer, once."""
