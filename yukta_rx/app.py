@@ -36,7 +36,7 @@ from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
-from yukta_rx.errors import ConfigError, CursorExpiredError, NotFoundError
+from yukta_rx.errors import ConfigError, CursorExpiredError, NotFoundError, UnavailableError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
@@ -249,7 +249,10 @@ class Engine:
         Raises:
             DefinitionError: the definition is refused.
             NotFoundError: there is no workflow of that id.
+            UnavailableError: the engine is closed, or was not entered.
         """
+        if not self.ready:
+            raise UnavailableError("the engine is not open", code="shutting_down")
         workflow_id = (
             workflow if isinstance(workflow, str) else await self._save(session_id, workflow)
         )

@@ -6,9 +6,17 @@ import pytest
 
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
+from yukta_rx.config.settings import Settings
 from yukta_rx.control.gateway import ExecutionQuery
 from yukta_rx.control.starter import StartRequest
-from yukta_rx.errors import ConfigError, ConflictError, NotFoundError, ValidationError
+from yukta_rx.errors import (
+    BadRequestError,
+    ConfigError,
+    ConflictError,
+    NotFoundError,
+    UnavailableError,
+    ValidationError,
+)
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor
 from yukta_rx.streams import StopMode
@@ -232,3 +240,93 @@ async def test_a_start_may_override_the_options_of_the_definition(registry):
 
     assert run._options.on_terminal_failure == "FINISH_OTHERS"
     assert caught.value.errors[0].pointer == "/options/lossless"
+
+
+@virtual_time
+async def test_a_run_that_ends_by_a_defect_of_the_engine_is_told_to_its_followers(
+    registry, monkeypatch, caplog
+):
+    from yukta_rx.engine.run import Run
+
+    async def broken(self):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Run, "execute", broken)
+    async with Engine(registry=registry) as engine:
+        run = await engine.start("s", DOCUMENT)
+        status = await run.wait(1)
+        ends = [item.type async for item in run.results()]
+
+    assert status is TaskStatus.ERROR
+    assert run.detail["error"]["code"] == "engine"
+    assert ends == ["EXECUTION_END"]
+    assert "a bug" in caplog.text
+
+
+@virtual_time
+async def test_closing_cancels_runs_that_do_not_drain_in_time(registry):
+    settings = Settings()
+    slow = {
+        **DOCUMENT,
+        "workflowId": "stuck",
+        "nodes": [
+            {"nodeId": "in", "type": "SEQUENCE_TRIGGER", "config": {"count": 1}},
+            {"nodeId": "mid", "type": "DELAY", "config": {"ms": 86_400_000}},
+            {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+        ],
+    }
+    loop = asyncio.get_running_loop()
+    engine = Engine(settings, registry=registry)
+    async with engine:
+        run = await engine.start("s", slow)
+        await asyncio.sleep(1)
+        closing = loop.time()
+
+    assert loop.time() - closing == pytest.approx(30, abs=1)
+    assert run.detail["status"] in ("STOPPED", "CANCELLED")
+    with pytest.raises(UnavailableError):
+        await engine.start("s", DOCUMENT)
+
+
+def test_the_one_door_for_commands_names_every_fault(registry):
+    async def main():
+        async with Engine(registry=registry) as engine:
+            parse = engine.gateway.parse
+            for body, pointer in (
+                ([], ""),
+                ({}, "/type"),
+                ({"type": ["PauseWorkflow"]}, "/type"),
+                ({"type": "Explode"}, "/type"),
+                ({"type": "PauseWorkflow", "executionId": "other"}, "/executionId"),
+                ({"type": "PauseNode", "nodeId": "a/b"}, "/nodeId"),
+                ({"type": "StepWorkflow", "n": "x"}, "/n"),
+            ):
+                with pytest.raises(ValidationError) as caught:
+                    parse("run-1", body)
+                assert [fault.pointer for fault in caught.value.errors] == [pointer]
+            command = parse("run-1", {"type": "StepNode", "nodeId": "a", "n": 2, "reason": "x"})
+            assert (command.execution_id, command.node_id, command.n) == ("run-1", "a", 2)
+
+    asyncio.run(main())
+
+
+@virtual_time
+async def test_what_cannot_be_read_is_refused(registry):
+    async with Engine(registry=registry) as engine:
+        run = await engine.start("s", DOCUMENT)
+        with pytest.raises(NotFoundError):
+            engine.gateway.node(run.execution_id, "nowhere")
+        with pytest.raises(BadRequestError):
+            engine.gateway.detail(run.execution_id, ("everything",))
+        with pytest.raises(BadRequestError):
+            engine.gateway.executions(ExecutionQuery(), 10, "not/a/cursor")
+        with pytest.raises(TimeoutError):
+            await run.wait(0.5)
+        assert engine.gateway.edges(run.execution_id)[0]["source"] == "in"
+        assert [event async for event in (await _ended(engine, run)).events()] == []
+
+
+async def _ended(engine, run):
+    await run.stop(StopMode.KILL)
+    await run.wait()
+    return run

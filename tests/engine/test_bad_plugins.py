@@ -5,6 +5,8 @@ import gc
 import threading
 
 import pytest
+import reactivex
+from reactivex import Observable
 
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import ProcessorPlugin, processor, to_port, trigger
@@ -55,9 +57,23 @@ class NotAStream(ProcessorPlugin):
         return 42
 
 
+@processor("RETURNS_OBSERVABLE", blocking=False)
+def returns_observable(msg, cfg, ctx):
+    """Forgot the annotation."""
+    return reactivex.of(1)
+
+
+@processor("LIES", blocking=False)
+def lies(msg, cfg, ctx) -> Observable:
+    """Says that it returns an Observable."""
+    return 42
+
+
 @pytest.mark.parametrize(
     ("plugin", "words"),
     [
+        (returns_observable, "annotate the function's return type"),
+        (lies, "returned int, expected an Observable"),
         (returns_coroutine, "declare the function `async def`"),
         (returns_iterator, "write the function as a generator"),
         (unknown_port, "sent to port `nowhere`, but declares none"),

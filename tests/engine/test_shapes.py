@@ -12,7 +12,14 @@ from reactivex import operators as rx
 
 from yukta_rx.model.message import Message
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.plugins.contract import ProcessorPlugin, processor, terminal, to_port, trigger
+from yukta_rx.plugins.contract import (
+    PluginConfig,
+    ProcessorPlugin,
+    processor,
+    terminal,
+    to_port,
+    trigger,
+)
 from yukta_rx.streams import Flow
 from yukta_rx.testing.clock import virtual_time
 
@@ -495,3 +502,129 @@ async def test_20_nodes_and_10_000_messages_never_hold_more_than_their_edges_may
 
     assert outcome.totals["out"] == 10_000
     assert 0 < peak <= 64
+
+
+async def _async_terminal(msg, cfg, ctx):
+    ctx.log(str(msg.payload["n"]))
+
+
+async def _async_generator_terminal(msg, cfg, ctx):
+    ctx.log(str(msg.payload["n"]))
+    yield msg
+
+
+def _generator_terminal(msg, cfg, ctx):
+    ctx.log(str(msg.payload["n"]))
+    yield msg
+
+
+def _sync_terminal(msg, cfg, ctx):
+    ctx.log(str(msg.payload["n"]))
+    return "ignored"
+
+
+@pytest.mark.parametrize(
+    ("fn", "declared"),
+    [
+        (_async_terminal, {}),
+        (_async_generator_terminal, {}),
+        (_generator_terminal, {"blocking": True}),
+        (_generator_terminal, {"blocking": False}),
+        (_sync_terminal, {"blocking": True}),
+        (_sync_terminal, {"blocking": False}),
+    ],
+)
+@virtual_time
+async def test_a_terminal_of_every_shape_sees_each_message_once(world, fn, declared):
+    end = terminal("END", **declared)(fn)
+    run = world.run({"in": ("SEQUENCE_TRIGGER", {"count": 5}), "out": "END"}, "in > out", end)
+
+    outcome = await run.execute()
+
+    assert outcome.status is TaskStatus.SUCCESS
+    assert [line for _, line in world.lines()] == ["0", "1", "2", "3", "4"]
+    assert [payload["n"] for payload in world.payloads()] == [0, 1, 2, 3, 4]
+    assert outcome.nodes["out"]["out"] == 0
+
+
+@virtual_time
+async def test_hooks_may_be_async_or_blocking_and_get_no_config_that_depends_on_a_message(world):
+    seen = []
+
+    class Named(PluginConfig):
+        name: str
+
+    async def opened(cfg, ctx):
+        seen.append(("open", cfg))
+
+    def closed(cfg, ctx):
+        seen.append(("close", threading.current_thread() is threading.main_thread()))
+
+    @processor("HOOKED", config=Named, open=opened, close=closed)
+    def hooked(msg, cfg, ctx):
+        return cfg.name
+
+    run = world.run(
+        {
+            "in": ("SEQUENCE_TRIGGER", {"count": 2}),
+            "mid": ("HOOKED", {"name": "n${payload.n}"}),
+            "out": "COLLECT_TERMINAL",
+        },
+        "in > mid > out",
+        hooked,
+    )
+
+    outcome = await run.execute()
+
+    assert outcome.status is TaskStatus.SUCCESS
+    assert world.payloads() == ["n0", "n1"]
+    assert seen == [("open", None), ("close", False)]
+
+
+@virtual_time
+async def test_a_trigger_may_route_choose_ids_and_be_a_coroutine(world):
+    @trigger("MIXED", ports=["side"])
+    async def mixed(cfg, ctx):
+        return iter([1, to_port("side", 2), Message.of(3, headers={"h": 1}, id="mine")])
+
+    run = world.run(
+        {"in": "MIXED", "a": "COLLECT_TERMINAL", "b": "COLLECT_TERMINAL"},
+        "in > a, in.side > b",
+        mixed,
+    )
+
+    outcome = await run.execute()
+
+    assert outcome.status is TaskStatus.SUCCESS
+    assert (world.payloads("a"), world.payloads("b")) == ([1, 3], [2])
+    named = next(item for item in world.results if item.payload == 3)
+    assert (named.message_id, named.headers) == ("mine", {"h": 1})
+
+
+@virtual_time
+async def test_a_stream_plugin_that_names_causes_gives_each_output_an_id_of_its_own(world):
+    @processor("PAIRS")
+    class Pairs(ProcessorPlugin):
+        async def transform(self, stream, cfg, ctx):
+            first = None
+            async for msg in stream:
+                if first is None:
+                    first = msg
+                    continue
+                # For one, for both, and for the first again.
+                yield Message.of("a", causes=[first])
+                yield Message.of("b", causes=[first, msg])
+                yield Message.of("c", causes=[first])
+                first = None
+
+    run = world.run(
+        {"in": ("SEQUENCE_TRIGGER", {"count": 6}), "mid": "PAIRS", "out": "COLLECT_TERMINAL"},
+        "in > mid > out",
+        Pairs,
+    )
+
+    await run.execute()
+
+    ids = [item.message_id for item in world.results if item.message_id]
+    assert world.payloads() == ["a", "b", "c"] * 3
+    assert len(set(ids)) == 9

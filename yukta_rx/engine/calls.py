@@ -170,7 +170,8 @@ class PluginCall:
         return self._source(made)
 
     async def _prepare(self, hook: Callable[..., Any], pool: BlockingPool) -> None:
-        config = self.static_config()
+        # Options that depend on a message have no value yet: the hook gets None for its config.
+        config = None if self.bound.reads_message else self.static_config()
         if self.spec.blocking and not inspect.iscoroutinefunction(hook):
             await pool.call(hook, config, self.context)
             return

@@ -91,8 +91,10 @@ class Declared(TypedDict, total=False):
         failure_mode: whether failures are raised or emitted.
         summary: one line for the catalogue; the docstring's first line by default.
         example: a configuration that is valid.
-        open: called first, with (cfg, ctx); may be `async`. A ProcessorPlugin has a method.
-        close: called at the end, with (cfg, ctx); may be `async`. A ProcessorPlugin has a method.
+        open: called first, with (cfg, ctx); may be `async`. A ProcessorPlugin has a method. The
+            config is None where an option depends on the message.
+        close: called at the end, with (cfg, ctx), also when `open` failed; may be `async`. A
+            ProcessorPlugin has a method.
         check: finds faults that depend on settings and folder of a run.
         setting: name of a setting that has to be true where it is used.
     """
