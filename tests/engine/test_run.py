@@ -448,3 +448,31 @@ async def test_with_finish_others_the_other_branches_go_on_and_the_run_fails_at_
     assert len(world.payloads("b")) == 100
     assert outcome.status is TaskStatus.FAILURE
     assert outcome.error == {"code": "node_failed", "detail": "enough", "nodeId": "a"}
+
+
+@pytest.mark.feature("OBS-01")
+@virtual_time
+async def test_rates_are_those_of_late_and_not_the_average_of_a_whole_run(world):
+    run = world.run(
+        {"in": ("SEQUENCE_TRIGGER", {"count": 300, "intervalMs": 100}), "out": "NULL_TERMINAL"},
+        "in > out",
+    )
+    seen = []
+
+    def look():
+        shown = run.snapshot()
+        seen.append((shown["nodes"][1]["ratePerSec"], shown["edges"][0]["ratePerSec"]))
+
+    loop = asyncio.get_running_loop()
+    for when in (4.05, 5.05, 6.05):
+        loop.call_later(when, look)
+    loop.call_later(6.06, run.pause)
+    for when in (106, 107, 108):
+        loop.call_later(when, look)
+    loop.call_later(109, run.resume)
+
+    outcome = await run.execute()
+
+    assert seen[1] == seen[2] == (10.0, 10.0)
+    assert seen[-1] == (0.0, 0.0), "nothing has moved lately"
+    assert outcome.nodes["out"]["ratePerSec"] == pytest.approx(300 / outcome.seconds, abs=0.1)

@@ -9,6 +9,7 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.engine.rates import RateMeter
 from yukta_rx.errors import (
     DeadlineExceededError,
     EngineError,
@@ -57,6 +58,7 @@ class NodeRuntime:
         "_changed",
         "_idle",
         "_loop",
+        "_meter",
         "clock",
         "context",
         "counts",
@@ -101,6 +103,7 @@ class NodeRuntime:
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._idle: IdleClock | None = None
+        self._meter: RateMeter | None = None
 
     @property
     def id(self) -> str:
@@ -181,6 +184,7 @@ class NodeRuntime:
             return
         if status is TaskStatus.RUNNING:
             self.started_at = self.wall()
+            self._meter = RateMeter(self._loop.time())
         elif status.terminal:
             self.ended_at = self.wall()
         self._changed(self, previous)
@@ -267,11 +271,13 @@ class NodeRuntime:
         return shown
 
     def rate(self) -> float:
-        """Messages per second over the node's active time so far."""
-        if self.started_at is None or self.stage is None:
+        """Messages per second lately; over its whole life once it has ended."""
+        if self._meter is None or self.stage is None or self.started_at is None:
             return 0.0
-        seconds = ((self.ended_at or self.wall()) - self.started_at).total_seconds()
         count = max(self.stage.received, self.stage.emitted)
+        if self.ended_at is None:
+            return self._meter.read(self._loop.time(), count)
+        seconds = (self.ended_at - self.started_at).total_seconds()
         return round(count / seconds, 1) if seconds > 0 else 0.0
 
     def failure(self) -> dict[str, Any]:

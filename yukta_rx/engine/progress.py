@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.engine.rates import RateMeter
 from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import PluginKind
 
@@ -81,17 +82,19 @@ def snapshot(run: Run, version: int, now: datetime) -> dict[str, Any]:
         "time": rfc3339(now),
         "execution": execution,
         "nodes": [node.state() for node in run.nodes.values()],
-        "edges": [_edge_state(edge, execution.get("durationMs", 0) / 1000) for edge in run.edges],
+        "edges": [_edge_state(edge, run) for edge in run.edges],
     }
 
 
-def _edge_state(edge: Edge, seconds: float) -> dict[str, Any]:
+def _edge_state(edge: Edge, run: Run) -> dict[str, Any]:
+    now = edge.src.circuit.loop.time()
+    meter = run.rates.setdefault(edge, RateMeter(now, edge.passed))
     shown: dict[str, Any] = {"source": edge.src.plan.name, "target": edge.dst.plan.name}
     if edge.port is not None:
         shown["sourcePort"] = edge.port
     shown |= {
         "passed": edge.passed,
-        "ratePerSec": 0.0 if seconds <= 0 else round(edge.passed / seconds, 1),
+        "ratePerSec": meter.read(now, edge.passed),
         "waiting": edge.waiting,
         "dropped": 0,
         "blockedMs": round(edge.blocked_seconds() * 1000),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import PreparedWorkflow
+    from yukta_rx.engine.rates import RateMeter
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.workflow import RunOptions
     from yukta_rx.streams.edge import Edge
@@ -134,6 +135,7 @@ class Run:
         self._circuit: Circuit | None = None
         self._version = 0
         self._snapshots = 0
+        self.rates: dict[Edge, RateMeter] = {}
         self._plugins = OpenPlugins(self._pool)
         self._timers: list[Timer] = []
         self._tasks = Tasks(self._loop, lambda: None)
@@ -235,9 +237,8 @@ class Run:
         self._voice.result(
             ResultType.EXECUTION_END, status=self.status, totals=sums, truncated=False
         )
-        data: dict[str, Any] = {"status": str(self.status), "totals": sums}
-        if self.error is not None:
-            data["error"] = self.error
+        error = {} if self.error is None else {"error": self.error}
+        data = {"status": str(self.status), "totals": sums, **error}
         self._voice.event("execution.finished", data)
 
     def _outcome(self, seconds: float) -> RunOutcome:
