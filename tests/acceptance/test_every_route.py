@@ -1,0 +1,258 @@
+"""A real server process, and a real client that drives every route in one story."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import pytest
+
+from yukta_rx.http.table import ROUTES
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+ROOT = Path(__file__).parents[2]
+
+CONDITION = {"when": "payload.n % 2 == 0"}
+TICKS = {
+    "nodes": [
+        {
+            "nodeId": "in",
+            "type": "SEQUENCE_TRIGGER",
+            "config": {"count": 0, "intervalMs": 5},
+        },
+        {"nodeId": "even", "type": "FILTER", "config": CONDITION},
+        {"nodeId": "out", "type": "CONSOLE_TERMINAL"},
+    ],
+    "edges": [{"source": "in", "target": "even"}, {"source": "even", "target": "out"}],
+}
+ONE = {
+    "nodes": [
+        {"nodeId": "in", "type": "API_TRIGGER"},
+        {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+    ],
+    "edges": [{"source": "in", "target": "out"}],
+}
+
+
+class Client:
+    """Calls routes by their path in the table and remembers which."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+        self.called: set[tuple[str, str]] = set()
+
+    async def __call__(
+        self, method: str, template: str, body: Any = None, *, status: int = 200, **ids: Any
+    ) -> Any:
+        """The answer of a route, JSON or text; fails unless it has the expected status."""
+        headers = ids.pop("headers", {"Accept": "application/json"})
+        query = ids.pop("query", None)
+        self.called.add((method, template))
+        path = template.format(**ids)
+        async with self._session.request(
+            method, self._url + path, json=body, params=query, headers=headers
+        ) as answer:
+            text = await answer.text()
+            assert answer.status == status, f"{method} {path}: {answer.status} {text}"
+            if answer.content_type in ("application/json", "application/problem+json"):
+                return await answer.json()
+            return text
+
+    async def frames(self, template: str, until: str, **ids: Any) -> str:
+        """What an event stream sends until `until` has come."""
+        self.called.add(("GET", template))
+        path = template.format(**ids)
+        seen = ""
+        async with self._session.get(
+            self._url + path, headers={"Accept": "text/event-stream"}
+        ) as answer:
+            assert answer.content_type == "text/event-stream"
+            async for chunk in answer.content.iter_any():
+                seen += chunk.decode()
+                if until in seen:
+                    break
+        return seen
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """A server process on a free port; killed in the end if it still lives."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "yukta_rx", "serve", "--port", "0"),
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("YUKTA_")},
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    try:
+        url = ""
+        while not url:
+            line = (await process.stderr.readline()).decode()
+            assert line, "the server ended before it was ready"
+            url = next((word.rstrip(",") for word in line.split() if "http://" in word), "")
+        yield process, url
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+@pytest.mark.slow
+@pytest.mark.feature("CTL-01", "OBS-01", "OBS-03", "DEF-01")
+async def test_every_route_of_a_real_server_does_what_it_says() -> None:
+    async with serving() as (process, url), aiohttp.ClientSession() as session:
+        call = Client(session, url)
+        await server_routes(call)
+        await definitions(call)
+        execution_id, other_id = await starts(call)
+        await reads(call, execution_id)
+        await streams(call, execution_id)
+        await commands(call, execution_id)
+        await node_end(call, other_id)
+        await removals(call)
+
+        untouched = {(route.method, path) for route in ROUTES for path in route.paths}
+        assert untouched - call.called == set()
+
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
+
+
+async def server_routes(call: Client) -> None:
+    """Probes, catalogue, versions."""
+    for probe in ("/health", "/health/live", "/health/ready", "/health/leader"):
+        await call("GET", probe)
+    assert "yukta_executions_running" in await call("GET", "/metrics")
+    assert (await call("GET", "/openapi.json"))["openapi"].startswith("3.1")
+    assert await call("GET", "/api/version")
+    types = {item["type"] for item in (await call("GET", "/api/plugins"))["items"]}
+    assert {"FILTER", "BATCH", "API_TRIGGER"} <= types
+    assert (await call("GET", "/api/plugins/{type}", type="FILTER"))["kind"] == "PROCESSOR"
+    assert await call("GET", "/api/plugins/{type}/schema", type="FILTER")
+    checked = await call(
+        "POST", "/api/plugins/{type}/validate-config", {"when": "1 +"}, type="FILTER"
+    )
+    assert checked["valid"] is False
+    assert await call("GET", "/api/events/types")
+
+
+async def definitions(call: Client) -> None:
+    """Sessions and workflows."""
+    session = "/api/sessions/{sessionId}"
+    workflow = session + "/workflows/{workflowId}"
+    await call("PUT", session, {"sessionId": "s"}, status=201, sessionId="s")
+    await call("PATCH", session, {"name": "mine"}, sessionId="s")
+    saved = await call("PUT", workflow, TICKS, status=201, sessionId="s", workflowId="ticks")
+    await call("PUT", workflow, ONE, status=201, sessionId="s", workflowId="one")
+    again = await call("PUT", workflow, TICKS, sessionId="s", workflowId="ticks")
+    assert (saved["version"], again["unchanged"]) == (1, True)
+    await call("GET", workflow, sessionId="s", workflowId="ticks")
+    assert len((await call("GET", session + "/workflows", sessionId="s"))["items"]) == 2
+    assert (await call("GET", session, sessionId="s"))["name"] == "mine"
+    assert len((await call("GET", "/api/sessions"))["items"]) == 1
+    broken = {**ONE, "workflowId": "one", "edges": []}
+    found = await call("POST", workflow + "/validate", broken, sessionId="s", workflowId="one")
+    assert found["valid"] is False
+    assert (await call("POST", "/api/workflows/validate", {**ONE, "workflowId": "x"}))["valid"]
+
+
+async def starts(call: Client) -> tuple[str, str]:
+    """Every form of a start; the ids of two runs that go on."""
+    body = {"sessionId": "s", "workflowId": "ticks"}
+    first = await call("POST", "/api/workflow/start", body, status=201)
+    second = await call("POST", "/workflow/start", body, status=201)
+    named = {"sessionId": "s", "workflowId": "one"}
+    form = "/api/workflow/{sessionId}/{workflowId}"
+    await call("POST", form + "/start", {"a": 1}, status=201, **named)
+    ran = await call("POST", form + "/run", {"a": 2}, **named)
+    assert ran["execution"]["status"] == "SUCCESS"
+    assert [item["payload"] for item in ran["results"]] == [{"a": 2}]
+    stopped = await call("POST", form + "/stop", sessionId="s", workflowId="one")
+    assert stopped["results"] == []
+    return str(first["executionId"]), str(second["executionId"])
+
+
+async def reads(call: Client, execution_id: str) -> None:
+    """Everything that can be read of a run, as JSON."""
+    run = "/api/executions/{executionId}"
+    ids = {"executionId": execution_id, "nodeId": "even", "sessionId": "s"}
+    assert len((await call("GET", "/api/executions", query={"limit": "2"}))["items"]) == 2
+    detail = await call("GET", run, query={"include": "nodes,edges,children"}, **ids)
+    assert [node["nodeId"] for node in detail["nodes"]] == ["in", "even", "out"]
+    for part in ("/progress", "/nodes", "/nodes/{nodeId}", "/edges", "/children", "/logs"):
+        await call("GET", run + part, **ids)
+    await call("GET", run + "/wait", status=204, query={"timeout": "0.05"}, **ids)
+    in_session = "/api/sessions/{sessionId}/executions/{executionId}"
+    for part in ("/results", "/logs"):
+        await call("GET", in_session + part, **ids)
+    assert (await call("GET", "/api/events", query={"limit": "5"}))["items"]
+
+
+async def streams(call: Client, execution_id: str) -> None:
+    """The same as event streams."""
+    run = "/api/executions/{executionId}"
+    ids = {"executionId": execution_id, "sessionId": "s"}
+    feed = await call.frames("/api/events/stream", "event: node.log")
+    assert feed.startswith("retry: 2000")
+    assert "event: stream.hello" in feed
+    await call.frames(run + "/progress", "data: ", **ids)
+    await call.frames(run + "/logs", "data: ", **ids)
+    await call.frames("/api/sessions/{sessionId}/executions/{executionId}/results", "data: ", **ids)
+
+
+async def commands(call: Client, execution_id: str) -> None:
+    """Every command of a run and of a node; the last one ends the run."""
+    run = "/api/executions/{executionId}"
+    node = run + "/nodes/{nodeId}"
+    ids = {"executionId": execution_id, "nodeId": "even"}
+    assert (await call("POST", node + "/pause", **ids))["outcome"] == "APPLIED"
+    assert (await call("POST", node + "/pause", **ids))["outcome"] == "NO_OP"
+    await call("POST", node + "/step", query={"n": "2"}, **ids)
+    await call("POST", node + "/resume", **ids)
+    paused = await call("POST", run + "/pause", query={"reason": "look"}, **ids)
+    assert paused["state"]["paused"] is True
+    await call("POST", run + "/step", **ids)
+    await call("POST", run + "/resume", **ids)
+    await call("PUT", run + "/step-mode", {"enabled": True}, **ids)
+    await call("POST", run + "/commands", {"type": "SetStepMode", "enabled": False}, **ids)
+    await call("POST", run + "/stop", query={"mode": "KILL"}, **ids)
+    assert (await call("GET", run + "/wait", **ids))["status"] == "CANCELLED"
+    refused = await call("POST", run + "/pause", status=409, **ids)
+    assert refused["code"] == "execution_not_running"
+    audit = (await call("GET", run + "/commands", **ids))["items"]
+    assert [row["command"] for row in audit][:3] == ["PauseNode", "PauseNode", "StepNode"]
+    assert audit[-1]["outcome"] == "REJECTED"
+
+
+async def node_end(call: Client, execution_id: str) -> None:
+    """A node that is stopped shows its children a normal end, and the run ends well."""
+    run = "/api/executions/{executionId}"
+    ids = {"executionId": execution_id, "nodeId": "even"}
+    await call("POST", run + "/nodes/{nodeId}/stop", query={"mode": "CANCEL"}, **ids)
+    ended = await call("GET", run + "/wait", query={"timeout": "10"}, **ids)
+    assert ended["status"] == "SUCCESS"
+    node = await call("GET", run + "/nodes/{nodeId}", **ids)
+    assert node["status"] == "CANCELLED"
+
+
+async def removals(call: Client) -> None:
+    """What is in use stays; what is not goes."""
+    workflow = "/api/sessions/{sessionId}/workflows/{workflowId}"
+    body = {"sessionId": "s", "workflowId": "ticks"}
+    await call("POST", "/api/workflow/start", body, status=201)
+    used = await call("DELETE", workflow, status=409, sessionId="s", workflowId="ticks")
+    assert used["code"] == "in_use"
+    form = "/api/workflow/{sessionId}/{workflowId}/stop"
+    await call("POST", form, query={"mode": "KILL"}, sessionId="s", workflowId="ticks")
+    await call("DELETE", workflow, status=204, sessionId="s", workflowId="ticks")
+    await call("DELETE", "/api/sessions/{sessionId}", status=204, sessionId="s")
+    await call("GET", "/api/sessions/{sessionId}", status=404, sessionId="s")
