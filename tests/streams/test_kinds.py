@@ -171,6 +171,18 @@ async def test_an_element_for_a_port_without_children_is_counted(kind: Kind, lin
 
 
 @virtual_time
+async def test_an_element_that_no_child_asks_for_is_counted(kind: Kind, line: Any) -> None:
+    flow = from_iterable(range(10)).pipe(
+        kind.one(lambda n: to_port("side", n) if n < 4 else n), ops.broadcast()
+    )
+
+    ran = await line(flow.port("side")).finished()
+
+    assert ran.out == [0, 1, 2, 3]
+    assert ran.circuit.stage_of(flow).unrouted == 6
+
+
+@virtual_time
 async def test_a_port_without_demand_holds_up_the_node(kind: Kind) -> None:
     flow = from_iterable(range(100)).pipe(kind.one(lambda n: to_port("side", n)), ops.broadcast())
     side, default = TestSubscriber(), TestSubscriber(100)

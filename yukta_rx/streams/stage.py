@@ -250,6 +250,10 @@ class Stage:
         self.emitted += len(chunk)
         if self.tap is not None:
             self.tap(None, chunk)
+        if not self.default and self.outs:
+            # Its children all hang on named ports, or those that did not have cancelled.
+            self.unrouted += len(chunk)
+            return
         for edge in self.default:
             edge.push(chunk)
 
@@ -268,11 +272,11 @@ class Stage:
             if self.tap is not None:
                 self.tap(port, items)
             edges = self.ports.get(port)
-            if edges is None:
+            if not edges:
                 self.unrouted += len(items)
-            else:
-                for edge in edges:
-                    edge.push(items)
+                continue
+            for edge in edges:
+                edge.push(items)
         return plain
 
     # -- termination
