@@ -284,6 +284,64 @@ async def test_a_plugin_that_hangs_while_closing_holds_the_run_up_only_for_its_g
 
 
 @virtual_time
+async def test_a_close_that_ignores_cancellation_is_left_behind(world, caplog):
+    release = asyncio.Event()
+    closed = []
+
+    async def deaf(cfg, ctx):
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    @processor("FIRST", blocking=False, close=lambda cfg, ctx: closed.append("first"))
+    def first(msg, cfg, ctx):
+        return msg
+
+    @processor("DEAF", blocking=False, close=deaf)
+    def plugin(msg, cfg, ctx):
+        return msg
+
+    run = world.run(
+        {"in": SEQUENCE, "first": "FIRST", "mid": "DEAF", "out": "COLLECT_TERMINAL"},
+        "in > first > mid > out",
+        first,
+        plugin,
+    )
+
+    outcome = await run.execute()
+
+    assert outcome.status is TaskStatus.SUCCESS
+    assert outcome.seconds == pytest.approx(10)
+    assert closed == ["first"]
+    assert "node mid is left behind" in caplog.text
+    release.set()
+    await asyncio.sleep(1)
+
+
+@virtual_time
+async def test_a_run_cancelled_again_while_it_closes_still_says_its_end(world):
+    async def never(cfg, ctx):
+        await asyncio.Event().wait()
+
+    @processor("CLINGY", blocking=False, close=never)
+    def clingy(msg, cfg, ctx):
+        return msg
+
+    run = world.run(
+        {"in": SEQUENCE, "mid": "CLINGY", "out": "COLLECT_TERMINAL"}, "in > mid > out", clingy
+    )
+    async with asyncio.TaskGroup() as group:
+        execution = group.create_task(run.execute())
+        asyncio.get_running_loop().call_later(1, execution.cancel)
+
+    assert execution.cancelled()
+    assert run.status.terminal
+    assert world.events[-1].type == "execution.finished"
+
+
+@virtual_time
 async def test_a_trigger_that_raises_fails_the_run_after_what_it_emitted(world):
     @trigger("FRAIL", blocking=False)
     def frail(cfg, ctx):

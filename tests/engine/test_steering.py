@@ -375,3 +375,56 @@ async def test_a_cancelled_node_shows_its_children_a_normal_end(world):
     assert outcome.nodes["out"]["status"] == "SUCCESS"
     assert outcome.status is TaskStatus.SUCCESS
     assert run.stop_node("mid") is False
+
+
+@pytest.mark.feature("CTL-03")
+@virtual_time
+async def test_an_open_that_ignores_cancellation_is_left_behind_and_closed_later(world, caplog):
+    release = asyncio.Event()
+    said = []
+
+    async def deaf(cfg, ctx):
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+
+    @processor("DEAF", open=deaf, close=lambda cfg, ctx: said.append("closed"), blocking=False)
+    def plugin(msg, cfg, ctx):
+        return msg
+
+    @processor("NEXT", open=lambda cfg, ctx: said.append("next opened"), blocking=False)
+    def following(msg, cfg, ctx):
+        return msg
+
+    run = world.run(
+        {"in": FAST, "mid": "DEAF", "next": "NEXT", "out": "COLLECT_TERMINAL"},
+        "in > mid > next > out",
+        plugin,
+        following,
+    )
+    asyncio.get_running_loop().call_later(1, run.stop, StopMode.CANCEL)
+
+    outcome = await run.execute()
+
+    assert outcome.status is TaskStatus.CANCELLED
+    assert outcome.seconds == pytest.approx(6)
+    assert "the `open` of node mid" in caplog.text
+    assert world.events[-1].type == "execution.finished"
+    assert said == []
+    release.set()
+    await settle()
+    assert said == ["closed"]
+
+
+@virtual_time
+@pytest.mark.parametrize("node_id", [None, "mid"])
+async def test_a_step_of_no_messages_is_refused_and_changes_nothing(world, node_id):
+    run = world.run({"in": FAST, "mid": "PASS", "out": "COLLECT_TERMINAL"}, "in > mid > out")
+
+    with pytest.raises(ValueError, match="1 message or more, not 0"):
+        run.step(0, node_id)
+
+    assert not run.paused
+    assert not any(node.paused for node in run.nodes.values())

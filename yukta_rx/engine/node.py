@@ -15,6 +15,7 @@ from yukta_rx.errors import (
     EngineError,
     IdleTimeoutError,
     UpstreamFailedError,
+    YuktaError,
 )
 from yukta_rx.model.message import Message
 from yukta_rx.model.status import TaskStatus, advance
@@ -59,6 +60,7 @@ class NodeRuntime:
         "_idle",
         "_loop",
         "_meter",
+        "_reported",
         "clock",
         "context",
         "counts",
@@ -100,6 +102,7 @@ class NodeRuntime:
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
         self.counts: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self._changed = changed
         self._loop = asyncio.get_running_loop()
         self._idle: IdleClock | None = None
@@ -141,6 +144,15 @@ class NodeRuntime:
     def count(self, outcome: str, n: int) -> None:
         """Add to what the plugin counts under `outcome`; may be called from a thread."""
         self.counts[outcome] = self.counts.get(outcome, 0) + n
+
+    def new_counts(self) -> dict[str, int]:
+        """What the plugin has counted since the last call."""
+        reported, self._reported = self._reported, dict(self.counts)
+        return {
+            outcome: n - reported.get(outcome, 0)
+            for outcome, n in self._reported.items()
+            if n != reported.get(outcome, 0)
+        }
 
     # -- told by the stage (streams.plan.Observer)
 
@@ -294,3 +306,20 @@ class NodeRuntime:
         if isinstance(culprit, Message) and not isinstance(error, UpstreamFailedError):
             shown["messageId"] = culprit.id
         return shown
+
+    def run_error(self) -> dict[str, Any]:
+        """The error of a run that this node makes fail: `{code, detail, nodeId}`."""
+        error = self.error
+        code = error.code if isinstance(error, YuktaError) else "node_failed"
+        detail = describe(error) if error is not None else str(self.status)
+        return {"code": code, "detail": detail, "nodeId": self.id}
+
+    def root(self) -> NodeRuntime:
+        """The failed node that made this one end UPSTREAM_FAILED; itself otherwise."""
+        node = self
+        while node.status is TaskStatus.UPSTREAM_FAILED:
+            failed = [parent for parent in node.parents if parent.error is not None]
+            if not failed:
+                break
+            node = failed[0]
+        return node

@@ -16,6 +16,7 @@ from yukta_rx.plugins.contract import PluginKind
 if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.plugins.contract import NodeContext
+    from yukta_rx.streams.aio import Tasks
     from yukta_rx.streams.plan import Body
     from yukta_rx.streams.threads import BlockingPool
 
@@ -23,19 +24,26 @@ log = logging.getLogger(__name__)
 
 
 class OpenPlugins:
-    """Holds what was opened, so that all of it is closed, however the run ends."""
+    """Holds what was opened, so that all of it is closed, however the run ends.
 
-    __slots__ = ("_calls", "_pool", "bodies")
+    A plugin whose `open` ignores cancellation is left behind, and closed when it gets there.
+    """
 
-    def __init__(self, pool: BlockingPool) -> None:
+    __slots__ = ("_calls", "_closing", "_pool", "_tasks", "bodies", "opening")
+
+    def __init__(self, pool: BlockingPool, tasks: Tasks) -> None:
         self._pool = pool
+        self._tasks = tasks
         self._calls: list[PluginCall] = []
+        self._closing = False
         self.bodies: dict[str, Body] = {}
+        self.opening: str | None = None
+        """The node whose plugin is being opened."""
 
     async def open(self, node: NodeRuntime, context: NodeContext, *, shared: bool) -> None:
         """Make one node's plugin ready; if it cannot be opened the node fails when it starts."""
         call = PluginCall(node.prepared, context, shared=shared, retime=node.retime)
-        self._calls.append(call)
+        self.opening = node.id
         try:
             await call.open(self._pool)
             if node.kind is PluginKind.TRIGGER:
@@ -45,16 +53,39 @@ class OpenPlugins:
         except Exception as error:
             log.warning("node %s could not be opened", node.id, exc_info=error)
             self.bodies[node.id] = FailedBody(error)
+        finally:
+            self.opening = None
+            self._calls.append(call)
+            if self._closing:
+                await self._close(self._calls.pop())
 
     async def close(self, grace: float) -> None:
-        """Close them, the last first; each has `grace` seconds, and none holds up the others."""
+        """Close them, the last first; none holds up the others.
+
+        Each has `grace` seconds to close, and as many again to react to being cancelled.
+        """
+        self._closing = True
         while self._calls:
             call = self._calls.pop()
+            closing = self._tasks.spawn(self._close(call), f"yukta close {call.node_id}")
             try:
-                async with asyncio.timeout(grace):
-                    await call.close(self._pool)
-            except Exception as error:
-                log.warning("node %s could not be closed", call.node_id, exc_info=error)
+                await asyncio.wait((closing,), timeout=grace)
+            finally:
+                closing.cancel()
+            await asyncio.wait((closing,), timeout=grace)
+            if closing.cancelled():
+                log.warning("node %s was not closed within %g s", call.node_id, grace)
+            elif not closing.done():
+                log.warning(
+                    "node %s is left behind: its `close` ignores cancellation", call.node_id
+                )
+
+    async def _close(self, call: PluginCall) -> None:
+        try:
+            await call.close(self._pool)
+        except Exception as error:
+            log.warning("node %s could not be closed", call.node_id, exc_info=error)
+        finally:
             call.context.release()
 
 

@@ -13,7 +13,7 @@ from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import PluginKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from yukta_rx.engine.node import NodeRuntime
@@ -56,6 +56,13 @@ def totals(nodes: Iterable[NodeRuntime]) -> dict[str, int]:
         sums["failed"] += counters["failed"]
         sums["dropped"] += counters["dropped"]
     return sums
+
+
+def new_counts(nodes: Iterable[NodeRuntime]) -> Iterator[tuple[str, str, int]]:
+    """What plugins have counted since the last call: node type, outcome, how many."""
+    for node in nodes:
+        for outcome, n in node.new_counts().items():
+            yield node.prepared.spec.type, outcome, n
 
 
 def snapshot(run: Run, version: int, now: datetime) -> dict[str, Any]:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.engine.assembly import shared_inputs, wire
 from yukta_rx.engine.lines import LineRelay
-from yukta_rx.engine.node import NodeRuntime, describe
+from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
 from yukta_rx.engine.voice import Voice, ignore
-from yukta_rx.errors import DeadlineExceededError, NotFoundError, RunAbortedError, YuktaError
+from yukta_rx.errors import DeadlineExceededError, NotFoundError, RunAbortedError
 from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
@@ -136,10 +136,11 @@ class Run:
         self._version = 0
         self._snapshots = 0
         self.rates: dict[Edge, RateMeter] = {}
-        self._plugins = OpenPlugins(self._pool)
         self._timers: list[Timer] = []
         self._tasks = Tasks(self._loop, lambda: None)
+        self._plugins = OpenPlugins(self._pool, self._tasks)
         self._opening: asyncio.Task[None] | None = None
+        self._gave_up: asyncio.Future[None] = self._loop.create_future()
         self.nodes = self._make_nodes()
         if step_mode:
             self.pause()
@@ -182,18 +183,21 @@ class Run:
             self.stop(StopMode.KILL)
             for timer in self._timers:
                 timer.cancel()
-            await self._plugins.close(CANCEL_GRACE)
-            self._lines.drain()
-            if self._own_pool:
-                self._pool.close()
-            self._finish()
+            try:
+                await self._plugins.close(CANCEL_GRACE)
+            finally:
+                # Even if the caller is cancelled again: the end of a run is always said.
+                self._lines.drain()
+                if self._own_pool:
+                    self._pool.close()
+                self._finish()
         return self._outcome(self._clock.now() - began)
 
     async def _until_done(self) -> None:
         """Open the plugins, wire and run the circuit, or go on waiting for either."""
         if self._opening is None:
             self._opening = self._tasks.spawn(self._open_plugins(), f"yukta open {self}")
-        await asyncio.wait((self._opening,))
+        await asyncio.wait((self._opening, self._gave_up), return_when=asyncio.FIRST_COMPLETED)
         if self._circuit is None and self._verdict is None:
             self._start()
         if self._circuit is not None:
@@ -202,6 +206,8 @@ class Run:
     async def _open_plugins(self) -> None:
         shared = shared_inputs(self.prepared)
         for node in self.nodes.values():
+            if self._verdict is not None:
+                return
             node.context = self._context_of(node)
             await self._plugins.open(node, node.context, shared=node.id in shared)
 
@@ -315,6 +321,8 @@ class Run:
             NotFoundError: there is no such node.
             ValueError: `n` is below 1.
         """
+        if n < 1:
+            raise ValueError(f"step needs 1 message or more, not {n}")
         if node_id is not None:
             self.node(node_id).step(n)
             return
@@ -387,16 +395,23 @@ class Run:
         self._end_with(TaskStatus.TIMED_OUT, error)
 
     def _give_up(self) -> None:
-        if self._circuit is None or self._circuit.done.done():
+        if self._circuit is not None:
+            if self._circuit.done.done():
+                return
+            stuck = ", ".join(self._circuit.unfinished()) or "a plugin"
+        elif self._plugins.opening is not None:
+            stuck = f"the `open` of node {self._plugins.opening}"
+        else:
             return
-        stuck = ", ".join(self._circuit.unfinished()) or "a plugin"
         log.warning(
             "run %s ends without %s, which did not react to cancellation for %g s",
             self.execution_id,
             stuck,
             CANCEL_GRACE,
         )
-        self._circuit.stop(StopMode.KILL)
+        self._gave_up.set_result(None)
+        if self._circuit is not None:
+            self._circuit.stop(StopMode.KILL)
 
     def _after(self, seconds: float, callback: Callable[[], None]) -> None:
         self._timers.append(self._clock.call_at(self._clock.now() + seconds, callback))
@@ -434,30 +449,15 @@ class Run:
                 truncated=False,
             )
         if isinstance(node.error, RunAbortedError):
-            self._end_with(TaskStatus.FAILURE, self._run_error(node))
+            self._end_with(TaskStatus.FAILURE, node.run_error())
         elif node.status is TaskStatus.ERROR:
-            self._end_with(TaskStatus.ERROR, self._run_error(node))
+            self._end_with(TaskStatus.ERROR, node.run_error())
         elif node.status in _FAILING and not node.prepared.children:
-            error = self._run_error(self._root_of(node))
+            error = node.root().run_error()
             if self._options.on_terminal_failure is OnTerminalFailure.FAIL_FAST:
                 self._end_with(TaskStatus.FAILURE, error)
             elif self._first_failure is None:
                 self._first_failure = error
-
-    def _root_of(self, node: NodeRuntime) -> NodeRuntime:
-        """The failed node that made `node` end UPSTREAM_FAILED."""
-        while node.status is TaskStatus.UPSTREAM_FAILED:
-            failed = [parent for parent in node.parents if parent.error is not None]
-            if not failed:
-                break
-            node = failed[0]
-        return node
-
-    def _run_error(self, node: NodeRuntime) -> dict[str, Any]:
-        error = node.error
-        code = error.code if isinstance(error, YuktaError) else "node_failed"
-        detail = describe(error) if error is not None else str(node.status)
-        return {"code": code, "detail": detail, "nodeId": node.id}
 
     def _advance(self, status: TaskStatus) -> None:
         previous = self.status
