@@ -168,12 +168,19 @@ class Engine:
             settings=settings,
             definitions=self.definitions,
             preparer=preparer,
-            outlets=Outlets(self.tracker.track, self._emit, self._publisher, self.tracker.abandon),
+            outlets=Outlets(
+                track=self.tracker.track,
+                emit=self._emit,
+                publish=self._publisher,
+                abandon=self.tracker.abandon,
+                count=self._counted,
+            ),
             pool=pool,
             clock=clock,
         )
         self._starter = starter
         self.gateway = ControlGateway(starter, Sequencer(self._emit, clock.wall), self.tracker)
+        self.meters.before_scrape.append(starter.report_counts)
         self.meters.watch("yukta.executions.running", lambda: len(starter.live))
         await self.tracker.start()
         self._stack.push_async_callback(self.tracker.stop)
@@ -202,6 +209,9 @@ class Engine:
         self.tracker.emit(event)
         for tap in self._taps:
             tap.put(event)
+
+    def _counted(self, plugin: str, outcome: str, n: int) -> None:
+        self.meters.counter("yukta.plugin.events", plugin=plugin, outcome=outcome).add(n)
 
     def _publisher(self, run: Run) -> Callable[[ResultEvent], None]:
         return self.results.channel(run.execution_id, run.session_id).publish

@@ -304,6 +304,8 @@ class Meters(Collector):
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = CollectorRegistry() if registry is None else registry
         self._series: dict[str, dict[tuple[str, ...], _Series]] = {name: {} for name in METERS}
+        self.before_scrape: list[Callable[[], None]] = []
+        """Called before each scrape, for what is counted where a meter cannot be reached."""
         self.registry.register(self)
 
     def counter(self, name: str, **labels: str) -> Count:
@@ -341,6 +343,8 @@ class Meters(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield every meter that has a value, as Prometheus wants it."""
+        for refresh in self.before_scrape:
+            refresh()
         for name, series in self._series.items():
             if series:
                 yield _family(METERS[name], series)

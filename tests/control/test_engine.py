@@ -32,6 +32,13 @@ def echo(msg, cfg, ctx):
     return msg.payload["n"]
 
 
+@processor("TALLY", blocking=False)
+def tally(msg, cfg, ctx):
+    """Count what came."""
+    ctx.count("seen")
+    return msg
+
+
 DOCUMENT = {
     "workflowId": "numbers",
     "nodes": [
@@ -48,7 +55,7 @@ def registry():
     from yukta_rx.config.settings import Settings
     from yukta_rx.plugins.registry import PluginRegistry
 
-    return PluginRegistry.load(Settings(), extra=[echo])
+    return PluginRegistry.load(Settings(), extra=[echo, tally])
 
 
 @virtual_time
@@ -181,6 +188,73 @@ async def test_the_same_key_gets_the_first_run(registry):
         other = await engine.start("s", DOCUMENT, {"a": 1}, idempotency_key="k2")
 
     assert first.execution_id == again.execution_id != other.execution_id
+
+
+@virtual_time
+async def test_a_repeated_start_says_how_the_first_run_is_doing(registry):
+    async with Engine(registry=registry) as engine:
+        await engine.definitions.apply_session({"sessionId": "s", "workflows": [DOCUMENT]})
+        request = StartRequest(session_id="s", workflow_id="numbers", idempotency_key="k")
+        first = await engine.gateway.start(request)
+        await engine.tracker.wait(first.execution_id, 60)
+
+        again = await engine.gateway.start(request)
+
+    assert (first.status, first.replayed) == ("RUNNING", False)
+    assert (again.execution_id, again.status) == (first.execution_id, "SUCCESS")
+    assert again.replayed
+
+
+@virtual_time
+async def test_a_start_that_a_shutdown_overtakes_is_refused(registry):
+    engine = Engine(registry=registry)
+    await engine.__aenter__()
+    await engine.definitions.apply_session({"sessionId": "s", "workflows": [DOCUMENT]})
+    prepared, go_on = asyncio.Event(), asyncio.Event()
+    prepare = engine._starter._preparer.prepare
+
+    async def slow(*args):
+        prepared.set()
+        await go_on.wait()
+        return await prepare(*args)
+
+    engine._starter._preparer.prepare = slow
+    async with asyncio.TaskGroup() as group:
+        request = StartRequest(session_id="s", workflow_id="numbers")
+        start = group.create_task(refusal(engine.gateway.start(request)))
+        await prepared.wait()
+        closing = group.create_task(engine.close())
+        await asyncio.sleep(1)
+        assert not closing.done()
+        go_on.set()
+
+    assert start.result().code == "shutting_down"
+    assert engine._starter.live == {}
+
+
+async def refusal(start):
+    with pytest.raises(UnavailableError) as refused:
+        await start
+    return refused.value
+
+
+@virtual_time
+async def test_what_a_plugin_counts_is_a_meter_while_the_run_goes_on_and_after(registry):
+    def metered():
+        (family,) = [f for f in engine.meters.collect() if f.name == "yukta_plugin_events"]
+        return {tuple(s.labels.values()): s.value for s in family.samples if "total" in s.name}
+
+    document = {**DOCUMENT, "nodes": [DOCUMENT["nodes"][0], {"nodeId": "mid", "type": "TALLY"}]}
+    document["nodes"].append(DOCUMENT["nodes"][2])
+    async with Engine(registry=registry) as engine:
+        run = await engine.start("s", document)
+        await asyncio.sleep(2.5)
+        during = metered()
+        await run.wait()
+        after = metered()
+
+    assert during == {("TALLY", "seen"): 3}
+    assert after == {("TALLY", "seen"): 5}
 
 
 @virtual_time

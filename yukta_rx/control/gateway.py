@@ -5,7 +5,7 @@ Features: CTL-01, OBS-01.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.control.commands import (
@@ -107,7 +107,8 @@ class ControlGateway:
         """Start a run; see `Starter.start`."""
         started = await self._starter.start(request)
         await self._tracker.drained()
-        return started
+        state = self._tracker.state(started.execution_id) if started.replayed else None
+        return started if state is None else replace(started, status=str(state.status))
 
     async def command(
         self,

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError as PydanticError
 
 from yukta_rx.control.idempotency import StartIdempotency
 from yukta_rx.definitions.parse import fault_of
+from yukta_rx.engine.progress import new_counts
 from yukta_rx.engine.run import Run
 from yukta_rx.errors import Fault, UnavailableError, ValidationError
 from yukta_rx.model.workflow import RunOptions
@@ -98,12 +99,14 @@ class Outlets:
         emit: gets its events.
         publish: gives the function that gets its results.
         abandon: told of a run that ended without saying so, and why.
+        count: told what plugins counted: node type, outcome, how many.
     """
 
     track: Callable[[Run], None]
     emit: Callable[[ExecutionEvent], None]
     publish: Callable[[Run], Callable[[ResultEvent], None]]
     abandon: Callable[[str, str], None]
+    count: Callable[[str, str, int], None]
 
 
 class Starter:
@@ -130,6 +133,9 @@ class Starter:
         self._all_ended = asyncio.Event()
         self._tasks = Tasks(self._loop, self._all_ended.set)
         self._closing = False
+        self._starting = 0
+        self._none_starting = asyncio.Event()
+        self._none_starting.set()
         self.live: dict[str, Run] = {}
         """Runs that have not ended, by execution id."""
 
@@ -158,27 +164,33 @@ class Starter:
             "options": None if request.options is None else dict(request.options),
         }
         scope = (request.session_id, request.workflow_id, request.idempotency_key)
+        started: Started
         started, replayed = await self._idempotency.run(scope, body, lambda: self._start(request))
-        if not replayed:
-            first: Started = started
-            return first
-        live = self.live.get(started.execution_id)
-        return Started(
-            execution_id=started.execution_id,
-            session_id=started.session_id,
-            status=str(live.status) if live else started.status,
-            definition_version=started.definition_version,
-            replayed=True,
-        )
+        return replace(started, replayed=replayed)
 
-    async def _start(self, request: StartRequest) -> Started:
+    def _check_open(self) -> None:
         if self._closing:
             raise UnavailableError("the server is shutting down", code="shutting_down")
+
+    async def _start(self, request: StartRequest) -> Started:
+        self._check_open()
+        self._starting += 1
+        self._none_starting.clear()
+        try:
+            return await self._begin(request)
+        finally:
+            self._starting -= 1
+            if not self._starting:
+                self._none_starting.set()
+
+    async def _begin(self, request: StartRequest) -> Started:
         _check_request(request)
-        session = await self._definitions.get_session(request.session_id)
+        session = await self._definitions.session_record(request.session_id)
         record = await self._definitions.get(request.session_id, request.workflow_id)
         base_dir = record.base_dir or self._definitions.base_dir
         prepared = await self._preparer.prepare(record.definition, base_dir)
+        # Nothing is awaited from here to where `live` has the run, so a shutdown sees it.
+        self._check_open()
         about = {"actor": request.actor, "via": request.via, "labels": dict(request.labels)}
         run: Run
         run = Run(
@@ -189,7 +201,7 @@ class Starter:
             publish=lambda result: publish(result),
             session_id=request.session_id,
             base_dir=base_dir,
-            timeout=session.record.config.execution_timeout,
+            timeout=session.config.execution_timeout,
             options=_options_of(record.definition, request),
             step_mode=request.step_mode,
             about=about,
@@ -216,23 +228,34 @@ class Starter:
             log.exception("run %s ended with a defect of the engine", run.execution_id)
             self._outlets.abandon(run.execution_id, f"a defect of the engine: {error!r}")
         finally:
+            self._report(run)
             del self.live[run.execution_id]
 
+    def report_counts(self) -> None:
+        """Pass on what the plugins of live runs counted; the end of a run does so by itself."""
+        for run in self.live.values():
+            self._report(run)
+
+    def _report(self, run: Run) -> None:
+        for plugin, outcome, n in new_counts(run.nodes.values()):
+            self._outlets.count(plugin, outcome, n)
+
     async def shutdown(self, grace: float) -> None:
-        """Start nothing more; give the live runs `grace` seconds to finish, then cancel them."""
+        """Refuse what would start, wait for the live runs `grace` seconds, then cancel them."""
         self._closing = True
-        if not self.live:
-            return
         for run in tuple(self.live.values()):
             run.stop(StopMode.DRAIN)
         try:
             async with asyncio.timeout(grace):
-                await self._all_ended.wait()
+                await self._none_starting.wait()
+                if self.live:
+                    await self._all_ended.wait()
         except TimeoutError:
             log.warning("cancelling %d runs that did not drain in time", len(self.live))
             for run in tuple(self.live.values()):
                 run.stop(StopMode.CANCEL)
-            await self._all_ended.wait()
+            if self.live:
+                await self._all_ended.wait()
 
 
 def _check_request(request: StartRequest) -> None:

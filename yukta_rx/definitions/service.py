@@ -181,7 +181,7 @@ class DefinitionService:
         Raises:
             NotFoundError: there is none of that id.
         """
-        record = await self._session(session_id)
+        record = await self.session_record(session_id)
         return SessionView(record, await self._definitions.list(session_id))
 
     async def apply_session(
@@ -308,7 +308,7 @@ class DefinitionService:
         Raises:
             NotFoundError: there is no such session.
         """
-        await self._session(session_id)
+        await self.session_record(session_id)
         return await self._definitions.list(session_id)
 
     async def get(self, session_id: str, workflow_id: str) -> WorkflowRecord:
@@ -317,7 +317,7 @@ class DefinitionService:
         Raises:
             NotFoundError: there is no such session or workflow.
         """
-        await self._session(session_id)
+        await self.session_record(session_id)
         record = await self._definitions.get(session_id, workflow_id)
         if record is None:
             raise NotFoundError(
@@ -351,7 +351,7 @@ class DefinitionService:
             NotFoundError: there is no such session.
             StaleDefinitionError: the workflow is not what `if_match` says.
         """
-        await self._session(session_id)
+        await self.session_record(session_id)
         if isinstance(document, Mapping):
             document = {"workflowId": workflow_id, **document}
         validation = await self.validate(document)
@@ -408,7 +408,8 @@ class DefinitionService:
         folder = base_dir or self._base_dir
         return validate(document, self._registry, settings=self._settings, base_dir=folder)
 
-    async def _session(self, session_id: str) -> SessionRecord:
+    async def session_record(self, session_id: str) -> SessionRecord:
+        """Return a session as it is stored; raises NotFoundError."""
         record = await self._sessions.get(session_id)
         if record is None:
             raise NotFoundError(
