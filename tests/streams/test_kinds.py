@@ -10,6 +10,7 @@ import pytest
 
 from yukta_rx import operators as ops
 from yukta_rx.model.message import to_port
+from yukta_rx.streams.circuit import Circuit
 from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable
 from yukta_rx.streams.plan import NodePlan, Outcome, Slot
 from yukta_rx.streams.threads import ThreadIterableBody
@@ -183,6 +184,22 @@ async def test_an_element_that_no_child_asks_for_is_counted(kind: Kind, line: An
 
 
 @virtual_time
+async def test_an_element_for_children_that_all_cancelled_is_counted(kind: Kind) -> None:
+    flow = from_iterable(range(10)).pipe(kind.one(lambda n: to_port("side", n) if n < 4 else n))
+    default: list[int] = []
+    side: list[int] = []
+    cancelled = flow.port("side").pipe(ops.map(side.append))
+    circuit = Circuit([flow.pipe(ops.map(default.append)), cancelled])
+    circuit.start()
+    circuit.stage_of(cancelled).end(Outcome.CANCELLED)
+
+    await circuit.done
+
+    assert (default, side) == ([4, 5, 6, 7, 8, 9], [])
+    assert circuit.stage_of(flow).unrouted == 4
+
+
+@virtual_time
 async def test_a_port_without_demand_holds_up_the_node(kind: Kind) -> None:
     flow = from_iterable(range(100)).pipe(kind.one(lambda n: to_port("side", n)), ops.broadcast())
     side, default = TestSubscriber(), TestSubscriber(100)
@@ -200,8 +217,6 @@ async def test_a_port_without_demand_holds_up_the_node(kind: Kind) -> None:
 
 
 async def run(*ends: Flow[Any]) -> None:
-    from yukta_rx.streams.circuit import Circuit
-
     circuit = Circuit(ends)
     circuit.start()
     await circuit.done
