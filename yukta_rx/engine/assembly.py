@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.streams.flow import Flow
-    from yukta_rx.streams.plan import Body, Tap
+    from yukta_rx.streams.plan import Barrier, Body, Tap
 
 
 def wire(
     prepared: PreparedWorkflow,
     nodes: Mapping[str, NodeRuntime],
     bodies: Mapping[str, Body],
+    barriers: Mapping[str, Barrier],
     *,
     prefetch: int,
     tap_of: Callable[[NodeRuntime], Tap | None],
@@ -39,7 +40,12 @@ def wire(
             for parent in prepared.nodes[node_id].parents
         ]
         flows[node_id] = node_flow(
-            node, parents, bodies[node_id], prefetch=prefetch, tap=tap_of(node)
+            node,
+            parents,
+            bodies[node_id],
+            prefetch=prefetch,
+            tap=tap_of(node),
+            barrier=barriers.get(node_id),
         )
     return flows
 

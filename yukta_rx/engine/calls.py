@@ -39,6 +39,7 @@ from yukta_rx.streams.through import StreamBody
 if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.plugins.contract import NodeContext
+    from yukta_rx.streams.plan import Barrier
     from yukta_rx.streams.threads import BlockingPool
 
 OBSERVABLE_BUFFER: Final = 1024
@@ -147,6 +148,11 @@ class PluginCall:
             await self._prepare(self.instance.open, pool)
         elif self.spec.open is not None:
             await self._prepare(self.spec.open, pool)
+
+    def finish(self, pool: BlockingPool) -> Barrier | None:
+        """What a terminal does after its last input; None if it declares nothing."""
+        hook = self.spec.finish
+        return None if hook is None else lambda: self._prepare(hook, pool)
 
     async def close(self, pool: BlockingPool) -> None:
         """Call what the plugin declares as `close`."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.aio import Tasks
-    from yukta_rx.streams.plan import Body
+    from yukta_rx.streams.plan import Barrier, Body
     from yukta_rx.streams.threads import BlockingPool
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class OpenPlugins:
     A plugin whose `open` ignores cancellation is left behind, and closed when it gets there.
     """
 
-    __slots__ = ("_calls", "_closing", "_pool", "_tasks", "bodies", "opening")
+    __slots__ = ("_calls", "_closing", "_pool", "_tasks", "barriers", "bodies", "opening")
 
     def __init__(self, pool: BlockingPool, tasks: Tasks) -> None:
         self._pool = pool
@@ -37,6 +37,7 @@ class OpenPlugins:
         self._calls: list[PluginCall] = []
         self._closing = False
         self.bodies: dict[str, Body] = {}
+        self.barriers: dict[str, Barrier] = {}
         self.opening: str | None = None
         """The node whose plugin is being opened."""
 
@@ -50,6 +51,8 @@ class OpenPlugins:
                 self.bodies[node.id] = await call.start_trigger(self._pool)
             else:
                 self.bodies[node.id] = call.body()
+                if (finish := call.finish(self._pool)) is not None:
+                    self.barriers[node.id] = finish
         except Exception as error:
             log.warning("node %s could not be opened", node.id, exc_info=error)
             self.bodies[node.id] = FailedBody(error)

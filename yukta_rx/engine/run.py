@@ -18,8 +18,9 @@ from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
+from yukta_rx.engine.steering import Steerable
 from yukta_rx.engine.voice import Voice, ignore
-from yukta_rx.errors import DeadlineExceededError, NotFoundError, RunAbortedError
+from yukta_rx.errors import DeadlineExceededError, RunAbortedError
 from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
@@ -28,7 +29,7 @@ from yukta_rx.plugins.contract import NodeContext, PluginKind
 from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import Circuit, StopMode
-from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
+from yukta_rx.streams.clock import LoopClock, Timer
 from yukta_rx.streams.threads import BlockingPool
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class _Verdict:
     error: dict[str, Any] | None = field(default=None)
 
 
-class Run:
+class Run(Steerable):
     """One execution. Make it on the loop, await `execute()`, steer it meanwhile.
 
     Args:
@@ -103,13 +104,11 @@ class Run:
         pool: BlockingPool | None = None,
         secrets: SecretProvider | None = None,
     ) -> None:
+        super().__init__(execution_id or new_execution_id(), step_mode=step_mode)
         self.prepared = prepared
         self.definition = prepared.definition
         self.session_id = session_id
-        self.execution_id = execution_id or new_execution_id()
         self.status = TaskStatus.PENDING
-        self.paused = False
-        self.step_mode = step_mode
         self.about: Mapping[str, Any] = about or {}
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
@@ -124,7 +123,6 @@ class Run:
         self._pool = pool or BlockingPool(settings.execution.blocking_threads)
         self._loop = asyncio.get_running_loop()
         self._clock = LoopClock(self._loop)
-        self._active = PausableClock(self._clock)
         self._voice = Voice(self, self._clock.wall, emit, publish)
         self._lines = LineRelay(self._loop, self._voice.line)
         self._verdict: _Verdict | None = None
@@ -216,6 +214,7 @@ class Run:
             self.prepared,
             self.nodes,
             self._plugins.bodies,
+            self._plugins.barriers,
             prefetch=self._settings.execution.prefetch,
             tap_of=self._voice.tap_of,
         )
@@ -274,78 +273,7 @@ class Run:
             secrets=self._secrets,
         )
 
-    # -- steering; on the loop
-
-    def pause(self, node_id: str | None = None) -> bool:
-        """Take no new messages and freeze the clocks, of one node or of all.
-
-        Returns:
-            False if that was so already.
-
-        Raises:
-            NotFoundError: there is no such node.
-        """
-        if node_id is not None:
-            return self.node(node_id).pause()
-        changed = not self.paused
-        if changed:
-            self.paused = True
-            self._active.pause()
-        for node in self.nodes.values():
-            changed = node.pause() or changed
-        return changed
-
-    def resume(self, node_id: str | None = None) -> bool:
-        """Go on, with one node or with all, whichever way they were paused.
-
-        Returns:
-            False if nothing was paused.
-
-        Raises:
-            NotFoundError: there is no such node.
-        """
-        if node_id is not None:
-            return self.node(node_id).resume()
-        changed = self.paused
-        if changed:
-            self.paused = False
-            self._active.resume()
-        for node in self.nodes.values():
-            changed = node.resume() or changed
-        return changed
-
-    def step(self, n: int = 1, node_id: str | None = None) -> None:
-        """Let exactly `n` messages through one node, or through each node, then stay paused.
-
-        Raises:
-            NotFoundError: there is no such node.
-            ValueError: `n` is below 1.
-        """
-        if n < 1:
-            raise ValueError(f"step needs 1 message or more, not {n}")
-        if node_id is not None:
-            self.node(node_id).step(n)
-            return
-        self.pause()
-        for node in self.nodes.values():
-            node.step(n)
-
-    def set_step_mode(self, enabled: bool) -> bool:
-        """Pause the run so that it moves only when stepped, or let it go on; False if it was so."""
-        changed = self.step_mode is not enabled
-        self.step_mode = enabled
-        return (self.pause() if enabled else self.resume()) or changed
-
-    def stop_node(self, node_id: str, mode: StopMode = StopMode.DRAIN) -> bool:
-        """End one node; its children see a normal end and the run goes on.
-
-        Returns:
-            False if it has ended, or is about to.
-
-        Raises:
-            NotFoundError: there is no such node.
-        """
-        return self.node(node_id).stop(mode)
+    # -- stopping; on the loop
 
     def stop(self, mode: StopMode = StopMode.DRAIN) -> bool:
         """End the run: DRAIN finishes what was emitted, CANCEL cancels calls, KILL waits for none.
@@ -415,21 +343,6 @@ class Run:
 
     def _after(self, seconds: float, callback: Callable[[], None]) -> None:
         self._timers.append(self._clock.call_at(self._clock.now() + seconds, callback))
-
-    def node(self, node_id: str) -> NodeRuntime:
-        """One of its nodes.
-
-        Raises:
-            NotFoundError: there is no such node.
-        """
-        node = self.nodes.get(node_id)
-        if node is None:
-            raise NotFoundError(
-                f"run {self.execution_id} has no node {node_id}",
-                code="node_not_found",
-                nodeId=node_id,
-            )
-        return node
 
     # -- what happens
 

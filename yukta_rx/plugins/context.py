@@ -69,6 +69,7 @@ class NodeContext:
         secrets: secrets by name.
         results: collector of a child run's results, only where a plugin starts one.
         cancelled: True once the node is to stop; a long blocking call should look at it.
+        state: whatever the plugin wants to keep from `open` to `close`; None at first.
         stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
         last_beat: `clock.now()` of the last heartbeat; read by the engine's idle clock.
     """
@@ -91,6 +92,7 @@ class NodeContext:
         "secrets",
         "session_id",
         "settings",
+        "state",
         "stream_plugin",
         "workflow_id",
     )
@@ -124,6 +126,7 @@ class NodeContext:
         self.payload = payload
         self.secrets = secrets
         self.results = results
+        self.state: Any = None
         self.stream_plugin: Any = None
         self.attempt = 1
         self.cancelled = False

@@ -186,7 +186,13 @@ def processor(
     return declare
 
 
-def terminal(type: str, *, stateful: bool = False, **common: Unpack[Declared]) -> Callable[[F], F]:
+def terminal(
+    type: str,
+    *,
+    stateful: bool = False,
+    finish: Callable[..., Any] | None = None,
+    **common: Unpack[Declared],
+) -> Callable[[F], F]:
     """Declare a function `fn(msg, cfg, ctx)` as a terminal: it ends a branch.
 
     What it returns is thrown away.
@@ -194,6 +200,8 @@ def terminal(type: str, *, stateful: bool = False, **common: Unpack[Declared]) -
     Args:
         type: the name in workflow documents.
         stateful: it keeps state between messages, so it cannot run on a worker.
+        finish: called with (cfg, ctx) once the input has ended well and every call has returned,
+            before the node ends SUCCESS; what it raises fails the node. May be `async`.
         common: see `Declared`.
 
     Raises:
@@ -203,7 +211,7 @@ def terminal(type: str, *, stateful: bool = False, **common: Unpack[Declared]) -
 
     def declare(fn: F) -> F:
         shape = function_shape(fn, 3, "(msg, cfg, ctx)")
-        own = {"stateful": stateful}
+        own = {"stateful": stateful, "finish": finish}
         return _attach(fn, _spec(fn, type, PluginKind.TERMINAL, shape, common, own))
 
     return declare
@@ -232,8 +240,8 @@ def _spec(
     own: dict[str, Any],
 ) -> PluginSpec:
     declared: dict[str, Any] = {**common, **own}
-    for name in ("open", "close"):
-        if name in declared:
+    for name in ("open", "finish", "close"):
+        if declared.get(name) is not None:
             check_parameters(declared[name], 2, f"{name}(cfg, ctx)")
     declared["blocking"] = blocking_of(fn, shape, declared.get("blocking"))
     declared.setdefault("summary", (inspect.getdoc(fn) or "").split("\n", 1)[0])

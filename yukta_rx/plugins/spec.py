@@ -72,6 +72,7 @@ class PluginSpec:
         summary: one line for the catalogue.
         example: a configuration that is valid.
         open: called before the first message, with (cfg, ctx).
+        finish: called once a terminal's input has ended well and is worked off, with (cfg, ctx).
         close: called after the last one, however the node ended, with (cfg, ctx).
         check: finds faults that depend on settings and folder of a run.
         setting: name of a setting that has to be true where the plugin is used; empty for none.
@@ -96,6 +97,7 @@ class PluginSpec:
     summary: str = ""
     example: Mapping[str, Any] | None = None
     open: Callable[..., Any] | None = None
+    finish: Callable[..., Any] | None = None
     close: Callable[..., Any] | None = None
     check: EnvironmentCheck | None = None
     setting: str = ""
