@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yukta_rx.observe.ring import Ring, weigh
+from yukta_rx.model.weight import weigh
+from yukta_rx.observe.ring import Ring
 from yukta_rx.observe.sessions import SessionBook
 from yukta_rx.observe.shelf import Shelf
 from yukta_rx.testing.clock import VirtualClock, virtual_time

@@ -20,10 +20,11 @@ from yukta_rx.errors import (
     TooManyStreamsError,
 )
 from yukta_rx.model.events import SAMPLE_TYPES, ExecutionEvent
+from yukta_rx.model.weight import weigh
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.frames import Frame, closing
 from yukta_rx.observe.journal import Gap
-from yukta_rx.observe.ring import OVERHEAD, Ring, weigh
+from yukta_rx.observe.ring import OVERHEAD, Ring
 from yukta_rx.observe.subscription import FeedSubscription
 
 if TYPE_CHECKING:

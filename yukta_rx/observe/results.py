@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from yukta_rx.model.results import ResultEvent, ResultType
+from yukta_rx.model.weight import weigh
 from yukta_rx.observe.frames import Frame, json_safe
 from yukta_rx.observe.journal import HELD, Journal, JournalReader, Kept, Page
-from yukta_rx.observe.ring import OVERHEAD, weigh
+from yukta_rx.observe.ring import OVERHEAD
 from yukta_rx.observe.stores import JournalStore
 
 if TYPE_CHECKING:
