@@ -1,17 +1,24 @@
-"""Real contexts for plugins that are called directly, with a clock that a test moves by hand."""
+"""Real contexts for plugins that are called directly, and runs of nodes in a line.
+
+The contexts have a clock that a test moves by hand; the runs take place in the engine itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import heapq
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from yukta_rx.config.load import load_settings
+from yukta_rx.definitions.parse import parse_definition
+from yukta_rx.definitions.prepare import prepare
+from yukta_rx.engine.run import Run
 from yukta_rx.plugins.context import NodeContext
+from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams.clock import PausableClock
 
 if TYPE_CHECKING:
@@ -111,3 +118,65 @@ def bench(tmp_path: Path) -> Callable[..., Bench]:
         return Bench(ctx, clock, base, lines, counts)
 
     return make
+
+
+class Line:
+    """Runs of nodes in a line, and what came of them: results with their times, and log lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.results: list[tuple[float, Any]] = []
+        self.events: list[Any] = []
+
+    def run(self, *nodes: Any, payloads: Any = None, plugins: Any = (), **settings: Any) -> Run:
+        """A run of `(type, config)` or `(type, config, timeoutSeconds)`, named n0, n1 and so on.
+
+        With `payloads` an API_TRIGGER that emits them comes first, as node `in`.
+        """
+        allowed = {"yukta.files.allowed-dirs": [str(self.folder)]}
+        made = load_settings(environ={}, overrides={**allowed, **settings})
+        line = [
+            {"nodeId": f"n{i}", "type": kind, "config": config}
+            | ({"timeoutSeconds": rest[0]} if rest else {})
+            for i, (kind, config, *rest) in enumerate(nodes)
+        ]
+        if payloads is not None:
+            source = {"nodeId": "in", "type": "API_TRIGGER", "config": {"splitPath": "items"}}
+            line.insert(0, source)
+        edges = [{"source": a["nodeId"], "target": b["nodeId"]} for a, b in pairwise(line)]
+        document = parse_definition({"workflowId": "w", "nodes": line, "edges": edges})
+        registry = PluginRegistry.load(made, extra=plugins)
+        return Run(
+            prepare(document, registry, settings=made, base_dir=self.folder),
+            payload={"items": payloads},
+            settings=made,
+            emit=self.events.append,
+            publish=self._note,
+            base_dir=self.folder,
+        )
+
+    def _note(self, result: Any) -> None:
+        if result.message_id is not None:
+            self.results.append((asyncio.get_running_loop().time(), result))
+
+    @property
+    def payloads(self) -> list[Any]:
+        """What reached the terminal."""
+        return [result.payload for _, result in self.results]
+
+    @property
+    def times(self) -> list[float]:
+        """When, in seconds from the first on."""
+        return [when - self.results[0][0] for when, _ in self.results]
+
+    @property
+    def lines(self) -> list[tuple[str, str, str]]:
+        """Node, stream and text of each line that was logged."""
+        logged = (event for event in self.events if event.type == "node.log")
+        return [(e.node_id, e.data["stream"], e.data["line"]) for e in logged]
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Line:
+    """A line whose files are in `tmp_path`."""
+    return Line(tmp_path)

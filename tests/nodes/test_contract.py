@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
         "settings": {"yukta.plugins.allow-fault-injection": True},
     },
     "BATCH": {"config": {"size": 10, "maxWaitMs": 500}},
+    "DEDUPLICATE": {"config": {"window": 100}},
     "FILE_TRIGGER": {"files": {"orders.jsonl": b'{"n": 1}\n{"n": 2}\n' * 300}},
     "INTERVAL_TRIGGER": {"endless": True},
     "SPLIT": {"payloads": [{"items": [1, 2, {"x": [3]}]}, {"items": []}, {"items": ["a"] * 200}]},

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from yukta_rx.nodes._types import Milliseconds
+from yukta_rx.nodes._waiting import wait_until
 from yukta_rx.plugins.contract import Message, NodeContext, PluginConfig, processor
-
-_BEAT = 0.25
-"""Seconds between two signs of life."""
 
 
 class DelayConfig(PluginConfig):
@@ -23,9 +21,5 @@ async def delay(msg: Message, cfg: DelayConfig, ctx: NodeContext) -> Message:
 
     The wait stands still while the node or the run is paused.
     """
-    left = cfg.ms / 1000
-    while left > 0:
-        await ctx.clock.sleep(min(left, _BEAT))
-        left -= _BEAT
-        ctx.heartbeat()
+    await wait_until(ctx.clock.now() + cfg.ms / 1000, ctx)
     return msg

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from yukta_rx.nodes._types import Milliseconds
+from yukta_rx.nodes._waiting import wait_until
 from yukta_rx.plugins.contract import (
     Message,
     MessageScope,
@@ -24,9 +25,6 @@ from yukta_rx.plugins.contract import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-_BEAT = 0.25
-"""Seconds between two signs of life."""
 
 _BLOCK_AT_MOST = 60_000
 """Milliseconds that the event loop may be blocked for."""
@@ -115,18 +113,11 @@ async def fault_injector(
     if cfg.block_loop:
         _block(cfg.delay_ms / 1000)
     else:
-        await _wait(cfg.delay_ms / 1000, ctx)
+        await wait_until(ctx.clock.now() + cfg.delay_ms / 1000, ctx)
     for _ in range(cfg.emit_before_failing if fails else 1):
         yield msg
     if fails:
         raise _ERRORS[cfg.error](f"{_TEXT}, attempt {attempt}")
-
-
-async def _wait(seconds: float, ctx: NodeContext) -> None:
-    while seconds > 0:
-        await ctx.clock.sleep(min(seconds, _BEAT))
-        seconds -= _BEAT
-        ctx.heartbeat()
 
 
 def _block(seconds: float) -> None:
