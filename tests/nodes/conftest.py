@@ -20,6 +20,7 @@ from yukta_rx.engine.run import Run
 from yukta_rx.plugins.context import NodeContext
 from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams.clock import PausableClock
+from yukta_rx.testing.clock import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,10 +129,29 @@ class Line:
         self.results: list[tuple[float, Any]] = []
         self.events: list[Any] = []
 
-    def run(self, *nodes: Any, payloads: Any = None, plugins: Any = (), **settings: Any) -> Run:
-        """A run of `(type, config)` or `(type, config, timeoutSeconds)`, named n0, n1 and so on.
+    def run(self, *nodes: Any, **options: Any) -> Run:
+        """A run, in the loop that is running; for nodes whose check does not block."""
+        return self.prepared(*nodes, **options)()
 
-        With `payloads` an API_TRIGGER that emits them comes first, as node `in`.
+    def complete(self, *nodes: Any, **options: Any) -> Any:
+        """Make a run and take it to its end in virtual time; for a test that is no coroutine.
+
+        Returns:
+            Its outcome.
+        """
+        start = self.prepared(*nodes, **options)
+
+        async def whole() -> Any:
+            return await start().execute()
+
+        return run_virtual(whole())
+
+    def prepared(
+        self, *nodes: Any, payloads: Any = None, plugins: Any = (), **settings: Any
+    ) -> Callable[[], Run]:
+        """What makes a run of `(type, config)` or `(type, config, timeoutSeconds)` in a line.
+
+        The nodes are named n0, n1 and so on. With `payloads` an API_TRIGGER that emits them comes first, as node `in`.
         """
         allowed = {"yukta.files.allowed-dirs": [str(self.folder)]}
         made = load_settings(environ={}, overrides={**allowed, **settings})
@@ -146,8 +166,9 @@ class Line:
         edges = [{"source": a["nodeId"], "target": b["nodeId"]} for a, b in pairwise(line)]
         document = parse_definition({"workflowId": "w", "nodes": line, "edges": edges})
         registry = PluginRegistry.load(made, extra=plugins)
-        return Run(
-            prepare(document, registry, settings=made, base_dir=self.folder),
+        workflow = prepare(document, registry, settings=made, base_dir=self.folder)
+        return lambda: Run(
+            workflow,
             payload={"items": payloads},
             settings=made,
             emit=self.events.append,

@@ -77,8 +77,10 @@ def test_it_knows_nothing_but_the_contract(spec) -> None:
         ("DEDUPLICATE", {"stateful": True, "exact": False, "blocking": False, "timeout": 30}),
         ("RATE_LIMIT", {"exact": True, "shape": Shape.ASYNC, "timeout": 30}),
         ("DELAY", {"exact": True, "shape": Shape.ASYNC, "timeout": 30}),
+        ("SUB_WORKFLOW", {"exact": True, "stateful": True, "timeout": None}),
         ("CONSOLE_TERMINAL", {"blocking": False, "timeout": 30}),
         ("COLLECT_TERMINAL", {"blocking": False, "timeout": 30}),
+        ("FILE_TERMINAL", {"blocking": True, "stateful": False, "timeout": 30}),
         ("NULL_TERMINAL", {"blocking": False, "timeout": 30}),
     ],
 )

@@ -233,7 +233,7 @@ def test_no_path_and_no_link_leads_out_of_the_allowed_folders(bench, tmp_path, p
     b = bench(allowed=(inside,))
     b.ctx.base_dir = inside
 
-    with pytest.raises(BadInputError, match="outside the folders that files may come from"):
+    with pytest.raises(BadInputError, match="outside the folders that file nodes may use"):
         list(file_trigger(FileTriggerConfig(path=path), b.ctx))
 
 

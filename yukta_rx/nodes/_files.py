@@ -25,6 +25,46 @@ def locate(path: str, settings: Any, base_dir: Path | None) -> Path:
     Raises:
         BadInputError: the file is not allowed, does not exist or is not a regular file.
     """
+    place = _allowed(path, settings, base_dir)
+    try:
+        mode = place.stat().st_mode
+    except OSError as error:
+        raise BadInputError(f"`{path}` cannot be read: {error.strerror} ({place})") from None
+    if not stat.S_ISREG(mode):
+        raise BadInputError(f"`{path}` is not a regular file ({place})")
+    return place
+
+
+def locate_target(path: str, settings: Any, base_dir: Path | None) -> Path:
+    """Return the real place of an allowed file to write; it need not exist, but its folder must.
+
+    Args:
+        path: as for `locate`.
+        settings: as for `locate`.
+        base_dir: as for `locate`.
+
+    Raises:
+        BadInputError: the file is not allowed, its folder does not exist, or something that is no
+            regular file is there.
+    """
+    place = _allowed(path, settings, base_dir)
+    try:
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        if not place.parent.is_dir():
+            raise BadInputError(
+                f"`{path}` cannot be written: there is no folder {place.parent}"
+            ) from None
+    except OSError as error:
+        raise BadInputError(f"`{path}` cannot be written: {error.strerror} ({place})") from None
+    else:
+        if not stat.S_ISREG(mode):
+            what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
+            raise BadInputError(f"`{path}` cannot be written: it is {what} ({place})")
+    return place
+
+
+def _allowed(path: str, settings: Any, base_dir: Path | None) -> Path:
     files = getattr(settings, "files", None)
     allowed = list(getattr(files, "allowed_dirs", ()))
     try:
@@ -34,13 +74,7 @@ def locate(path: str, settings: Any, base_dir: Path | None) -> Path:
         raise BadInputError(f"`{path!a}` is no usable path: {error}") from None
     if not any(place.is_relative_to(folder) for folder in folders):
         raise BadInputError(
-            f"`{path}` is outside the folders that files may come from; add its folder to"
+            f"`{path}` is outside the folders that file nodes may use; add its folder to"
             " yukta.files.allowed-dirs"
         )
-    try:
-        mode = place.stat().st_mode
-    except OSError as error:
-        raise BadInputError(f"`{path}` cannot be read: {error.strerror} ({place})") from None
-    if not stat.S_ISREG(mode):
-        raise BadInputError(f"`{path}` is not a regular file ({place})")
     return place

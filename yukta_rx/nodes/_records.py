@@ -89,6 +89,20 @@ def csv_records(file: BinaryIO) -> Records:
             yield number, dict(zip(names, row, strict=True))
 
 
+def csv_columns(file: BinaryIO) -> list[str]:
+    """Return the names in the first row of a CSV file, none if it is empty.
+
+    Raises:
+        BadInputError: that row names no columns.
+    """
+    source = _CsvLines(file)
+    try:
+        row = next(csv.reader(source, strict=True), None)
+    except csv.Error as error:
+        raise BadInputError(f"line 1: {error}") from error
+    return [] if row is None else _names(row, source.fault)
+
+
 READERS: Final[dict[str, Callable[[BinaryIO], Records]]] = {
     "jsonl": jsonl_records,
     "csv": csv_records,
