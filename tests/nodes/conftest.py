@@ -151,7 +151,8 @@ class Line:
     ) -> Callable[[], Run]:
         """What makes a run of `(type, config)` or `(type, config, timeoutSeconds)` in a line.
 
-        The nodes are named n0, n1 and so on. With `payloads` an API_TRIGGER that emits them comes first, as node `in`.
+        The nodes are named n0, n1 and so on. With `payloads` an API_TRIGGER that emits them comes
+        first, as node `in`.
         """
         allowed = {"yukta.files.allowed-dirs": [str(self.folder)]}
         made = load_settings(environ={}, overrides={**allowed, **settings})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.cli import texts
 from yukta_rx.cli.client import leader_in
 from yukta_rx.cli.console import EXIT_FAILED, EXIT_LIMIT, EXIT_UNREACHABLE, CliError
-from yukta_rx.cli.sse import SseEvent, SseParser
+from yukta_rx.model.sse_parser import SseEvent, SseParser
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.cli.client import Client
     from yukta_rx.cli.console import Console
-    from yukta_rx.cli.sse import SseEvent
+    from yukta_rx.model.sse_parser import SseEvent
 
 
 class _Screen(Protocol):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import deque
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yukta_rx.cli.sse import SseEvent, SseParser
+from yukta_rx.model.sse_parser import EventTooLargeError, SseEvent, SseParser
 
 pytestmark = pytest.mark.feature("OBS-01")
 
@@ -91,6 +92,43 @@ def test_one_byte_order_mark_at_the_begin_is_no_part_of_the_first_line() -> None
 
 def test_bytes_that_are_not_utf_8_are_replaced() -> None:
     assert parse(b"data: caf\xe9\n\n") == [SseEvent("message", "caf\ufffd", "")]
+
+
+# --- a bound -------------------------------------------------------------------------------------
+
+TOO_LARGE = [
+    b"data: 0123456789abcdef\n\n",
+    b"data: 012345\ndata: 6789ab\n\n",
+    b": a comment that is long\n\n",
+    b"data: without any end ...",
+]
+
+
+@pytest.mark.parametrize("stream", TOO_LARGE)
+def test_what_is_larger_than_the_bound_is_refused_however_it_is_cut(stream) -> None:
+    with pytest.raises(EventTooLargeError, match="larger than 20 bytes"):
+        SseParser(limit=20).feed(stream)
+    bytewise = SseParser(limit=20)
+    with pytest.raises(EventTooLargeError):
+        deque(map(bytewise.feed, (bytes([byte]) for byte in stream)))
+
+
+def test_events_and_comments_within_the_bound_never_add_up() -> None:
+    parser = SseParser(limit=20)
+
+    events = parser.feed(b"data: 0123456789abcd\n\n: ping\n" * 100)
+
+    assert events == [SseEvent("message", "0123456789abcd", "")] * 100
+
+
+@pytest.mark.parametrize("stream", TOO_LARGE)
+def test_events_before_one_that_is_too_large_are_given_first(stream) -> None:
+    parser = SseParser(limit=20)
+
+    assert parser.feed(b"id: 1\ndata: a\n\n" + stream) == [SseEvent("message", "a", "1")]
+    with pytest.raises(EventTooLargeError):
+        parser.feed(b"")
+    assert parser.last_id == "1"
 
 
 # --- however it is cut ---------------------------------------------------------------------------
