@@ -181,7 +181,7 @@ class Engine:
         self._starter = starter
         self.gateway = ControlGateway(starter, Sequencer(self._emit, clock.wall), self.tracker)
         self.meters.before_scrape.append(starter.report_counts)
-        self.meters.watch("yukta.executions.running", lambda: len(starter.live))
+        self.meters.watch("yukta.executions.running", lambda: len(starter.roots))
         await self.tracker.start()
         self._stack.push_async_callback(self.tracker.stop)
         self.ready = True

@@ -429,6 +429,18 @@ class BackPressureOverflowError(YuktaError):
     codes = ("back_pressure_overflow",)
 
 
+class SubWorkflowDepthError(BadInputError):
+    """A node would start a run deeper below the first one than is allowed."""
+
+    codes = ("sub_workflow_depth",)
+
+
+class SubWorkflowError(YuktaError):
+    """A run that a node started ended badly, or could not be started now; may be tried again."""
+
+    codes = ("sub_workflow_failed", "sub_workflow_limit")
+
+
 class PluginContractError(YuktaError):
     """A plugin broke its contract; names the node and what was returned."""
 

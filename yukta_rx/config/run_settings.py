@@ -55,6 +55,18 @@ class ExecutionGroup(Group):
     prefetch: int = setting(
         64, "Messages that an edge holds in flight at most.", feature="ENG-01", ge=1, le=65536
     )
+    held_output_bytes: ByteSize = setting(
+        ByteSize(64 * 1024 * 1024),
+        "What one attempt at one message may hold back until it has ended, roughly.",
+        feature="ENG-04",
+        ge=1,
+    )
+    spill_dir: Path | None = setting(
+        None,
+        "Where edge buffers with SPILL keep what finds no room in memory; the system's folder for"
+        " temporary files if unset.",
+        feature="ENG-01",
+    )
     blocking_threads: int = setting(
         16, "Threads for plugins that block, shared by all runs.", feature="ENG-01", ge=1, le=1024
     )
@@ -74,6 +86,33 @@ class StopGroup(Group):
 
     drain_timeout: timedelta = setting(
         timedelta(seconds=30), "Time that a DRAIN gives to work under way.", feature="CTL-03"
+    )
+
+
+class SubWorkflowGroup(Group):
+    """Runs that runs start."""
+
+    max_depth: int = setting(
+        5, "Levels of runs below one that was started from outside.", feature="ENG-07", ge=1, le=100
+    )
+    max_children: int = setting(
+        1000,
+        "Runs below one that was started from outside that may live at once, all levels together; "
+        "one more fails the attempt that wants it. 0 is no limit.",
+        feature="ENG-07",
+        ge=0,
+    )
+    max_results: int = setting(
+        10_000,
+        "Results that SUB_WORKFLOW collects from one run; with one more the attempt fails.",
+        feature="ENG-07",
+        ge=1,
+    )
+    max_result_bytes: ByteSize = setting(
+        ByteSize(16 * 1024 * 1024),
+        "What these may take, roughly; beyond it the attempt fails.",
+        feature="ENG-07",
+        ge=1,
     )
 
 

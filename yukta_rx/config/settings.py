@@ -39,6 +39,7 @@ from yukta_rx.config.run_settings import (
     StartGroup,
     StopGroup,
     StreamingGroup,
+    SubWorkflowGroup,
     SupervisorGroup,
     TrackerGroup,
 )
@@ -84,6 +85,7 @@ class Settings(Group):
     execution: ExecutionGroup = ExecutionGroup()
     start: StartGroup = StartGroup()
     stop: StopGroup = StopGroup()
+    sub_workflow: SubWorkflowGroup = SubWorkflowGroup()
     definitions: DefinitionsGroup = DefinitionsGroup()
     plugins: PluginsGroup = PluginsGroup()
     files: FilesGroup = FilesGroup()

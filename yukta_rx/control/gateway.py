@@ -170,13 +170,20 @@ class ControlGateway:
     async def stop_workflow(
         self, session_id: str, workflow_id: str, make: Callable[[str], Command], **who: Any
     ) -> list[CommandResult]:
-        """Send the command that `make` gives for each live run of a workflow."""
+        """Send the command that `make` gives for each live run of a workflow.
+
+        One that ends meanwhile, because a run that it belongs to was stopped, is passed over.
+        """
         ids = [
             run.execution_id
             for run in self._starter.live.values()
             if run.session_id == session_id and run.workflow_id == workflow_id
         ]
-        return [await self.command(make(execution_id), **who) for execution_id in ids]
+        return [
+            await self.command(make(execution_id), **who)
+            for execution_id in ids
+            if execution_id in self._starter.live
+        ]
 
     # -- reads
 

@@ -1,6 +1,6 @@
 """Starter: from a request to a live run, and the owner of every live run.
 
-Features: ADM-02, ENG-06.
+Features: ADM-02, ENG-06, ENG-07.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from yukta_rx.control.idempotency import StartIdempotency
 from yukta_rx.definitions.parse import fault_of
 from yukta_rx.engine.progress import new_counts
 from yukta_rx.engine.run import Run
+from yukta_rx.engine.sub_workflow import Descent
 from yukta_rx.errors import Fault, UnavailableError, ValidationError
 from yukta_rx.model.workflow import RunOptions
 from yukta_rx.streams.aio import Tasks
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import Preparer
     from yukta_rx.definitions.service import DefinitionService
+    from yukta_rx.engine.sub_workflow import ChildRequest
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.results import ResultEvent
     from yukta_rx.model.workflow import WorkflowDefinition
@@ -137,7 +139,12 @@ class Starter:
         self._none_starting = asyncio.Event()
         self._none_starting.set()
         self.live: dict[str, Run] = {}
-        """Runs that have not ended, by execution id."""
+        """Runs that have not ended, by execution id; those that runs started are among them."""
+
+    @property
+    def roots(self) -> list[Run]:
+        """Live runs that were started from outside; those below them borrow their slots."""
+        return [run for run in self.live.values() if not run.borrowed]
 
     def in_use(self, session_id: str, workflow_id: str | None) -> bool:
         """Whether the session, or one workflow of it, has live runs."""
@@ -184,32 +191,7 @@ class Starter:
                 self._none_starting.set()
 
     async def _begin(self, request: StartRequest) -> Started:
-        _check_request(request)
-        session = await self._definitions.session_record(request.session_id)
-        record = await self._definitions.get(request.session_id, request.workflow_id)
-        base_dir = record.base_dir or self._definitions.base_dir
-        prepared = await self._preparer.prepare(record.definition, base_dir)
-        # Nothing is awaited from here to where `live` has the run, so a shutdown sees it.
-        self._check_open()
-        about = {"actor": request.actor, "via": request.via, "labels": dict(request.labels)}
-        run: Run
-        run = Run(
-            prepared,
-            payload=request.payload,
-            settings=self._settings,
-            emit=self._outlets.emit,
-            publish=lambda result: publish(result),
-            session_id=request.session_id,
-            base_dir=base_dir,
-            timeout=session.config.execution_timeout,
-            options=_options_of(record.definition, request),
-            step_mode=request.step_mode,
-            about=about,
-            pool=self._pool,
-        )
-        publish = self._outlets.publish(run)
-        self.live[run.execution_id] = run
-        self._outlets.track(run)
+        run = await self._make(request)
         self._all_ended.clear()
         self._tasks.spawn(self._execute(run), f"yukta run {run.execution_id}")
         # One turn of the loop, in which the run begins.
@@ -218,8 +200,67 @@ class Starter:
             execution_id=run.execution_id,
             session_id=run.session_id,
             status=str(run.status),
-            definition_version=prepared.version,
+            definition_version=run.prepared.version,
         )
+
+    async def run_child(self, request: ChildRequest) -> None:
+        """Run a workflow below another run, to its end; see `StartChild`.
+
+        It takes no slot, and a shutdown leaves it to its parent, which may need it to drain.
+        """
+        parent = request.parent
+        run = await self._make(
+            StartRequest(
+                session_id=parent.session_id,
+                workflow_id=request.workflow_id,
+                payload=request.payload,
+                actor=parent.about["actor"],
+                via="ENGINE",
+            ),
+            request,
+        )
+        request.begins(run)
+        await self._execute(run)
+
+    async def _make(self, request: StartRequest, child: ChildRequest | None = None) -> Run:
+        """Make a run and register it as live; nothing is awaited after that."""
+        _check_request(request)
+        session = await self._definitions.session_record(request.session_id)
+        record = await self._definitions.get(request.session_id, request.workflow_id)
+        base_dir = record.base_dir or self._definitions.base_dir
+        prepared = await self._preparer.prepare(record.definition, base_dir)
+        # Nothing is awaited from here to where `live` has the run, so a shutdown sees it.
+        if child is None:
+            self._check_open()
+        descent = Descent() if child is None else child.descent
+        about = {"actor": request.actor, "via": request.via, "labels": dict(request.labels)}
+        listeners = [] if child is None else [child.collect]
+
+        def publish(result: ResultEvent) -> None:
+            for listener in listeners:
+                listener(result)
+
+        run = Run(
+            prepared,
+            payload=request.payload,
+            settings=self._settings,
+            emit=self._outlets.emit,
+            publish=publish,
+            session_id=request.session_id,
+            lineage=None if child is None else child.lineage,
+            base_dir=base_dir,
+            timeout=session.config.execution_timeout,
+            options=_options_of(record.definition, request),
+            step_mode=request.step_mode,
+            about={**about, **descent.about()},
+            pool=self._pool,
+            start_child=self.run_child,
+            descent=descent,
+        )
+        listeners.append(self._outlets.publish(run))
+        self.live[run.execution_id] = run
+        self._outlets.track(run)
+        return run
 
     async def _execute(self, run: Run) -> None:
         try:
@@ -243,7 +284,7 @@ class Starter:
     async def shutdown(self, grace: float) -> None:
         """Refuse what would start, wait for the live runs `grace` seconds, then cancel them."""
         self._closing = True
-        for run in tuple(self.live.values()):
+        for run in self.roots:
             run.stop(StopMode.DRAIN)
         try:
             async with asyncio.timeout(grace):
@@ -251,8 +292,9 @@ class Starter:
                 if self.live:
                     await self._all_ended.wait()
         except TimeoutError:
-            log.warning("cancelling %d runs that did not drain in time", len(self.live))
-            for run in tuple(self.live.values()):
+            late = self.roots
+            log.warning("cancelling %d runs that did not drain in time", len(late))
+            for run in late:
                 run.stop(StopMode.CANCEL)
             if self.live:
                 await self._all_ended.wait()

@@ -19,6 +19,7 @@ from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
 from yukta_rx.engine.steering import Steerable
+from yukta_rx.engine.sub_workflow import Children, Descent, StartChild
 from yukta_rx.engine.voice import Voice, ignore
 from yukta_rx.errors import DeadlineExceededError, RunAbortedError
 from yukta_rx.model.ids import new_execution_id
@@ -83,6 +84,8 @@ class Run(Steerable):
         about: what the starter wants to be shown with it (actor, labels); not looked at.
         pool: threads for blocking plugins; its own if None.
         secrets: secrets by name; the environment's if None.
+        start_child: makes runs for its nodes; None if they cannot have any.
+        descent: where it stands below the run that was started from outside.
     """
 
     def __init__(
@@ -103,6 +106,8 @@ class Run(Steerable):
         about: Mapping[str, Any] | None = None,
         pool: BlockingPool | None = None,
         secrets: SecretProvider | None = None,
+        start_child: StartChild | None = None,
+        descent: Descent | None = None,
     ) -> None:
         super().__init__(execution_id or new_execution_id(), step_mode=step_mode)
         self.prepared = prepared
@@ -113,6 +118,7 @@ class Run(Steerable):
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
         self.error: dict[str, Any] | None = None
+        self.children = Children(self, descent or Descent(), start_child, settings.sub_workflow)
         self._lineage = lineage or self.execution_id
         self._payload = without_engine_members(payload)
         self._settings = settings
@@ -146,7 +152,13 @@ class Run(Steerable):
     def _make_nodes(self) -> dict[str, NodeRuntime]:
         prepared = self.prepared
         nodes = {
-            node_id: NodeRuntime(prepared.nodes[node_id], self._clock, self._node_changed)
+            node_id: NodeRuntime(
+                prepared.nodes[node_id],
+                self._clock,
+                self._node_changed,
+                self._voice.event,
+                self._settings.execution,
+            )
             for node_id in prepared.order
         }
         for node in nodes.values():
@@ -183,6 +195,7 @@ class Run(Steerable):
                 timer.cancel()
             try:
                 await self._plugins.close(CANCEL_GRACE)
+                await self.children.ended()
             finally:
                 # Even if the caller is cancelled again: the end of a run is always said.
                 self._lines.drain()
@@ -213,14 +226,13 @@ class Run(Steerable):
         flows = wire(
             self.prepared,
             self.nodes,
-            self._plugins.bodies,
-            self._plugins.barriers,
+            self._plugins.ready,
             prefetch=self._settings.execution.prefetch,
             tap_of=self._voice.tap_of,
         )
         self._circuit = Circuit(flows.values(), pool=self._pool, on_stall=self._stalled)
         for node_id, flow in flows.items():
-            self.nodes[node_id].stage = self._circuit.stage_of(flow)
+            self.nodes[node_id].wired(self._circuit.stage_of(flow))
         self._circuit.start()
         if self._draining:
             self._circuit.stop(StopMode.DRAIN)
@@ -271,6 +283,7 @@ class Run(Steerable):
             base_dir=self._base_dir,
             payload=self._payload,
             secrets=self._secrets,
+            run_child=self.children.runner(node),
         )
 
     # -- stopping; on the loop
@@ -312,6 +325,9 @@ class Run(Steerable):
             self._opening.cancel()
         if self._circuit is not None:
             self._circuit.stop(mode)
+        if mode is StopMode.KILL:
+            # Milder ends reach them through the nodes that wait for them.
+            self.children.kill()
 
     def _drain_overdue(self) -> None:
         log.warning("run %s: not drained in time, cancelling the rest", self.execution_id)
@@ -394,6 +410,11 @@ class Run(Steerable):
     def workflow_id(self) -> str:
         """The workflow that it runs."""
         return self.definition.workflow_id
+
+    @property
+    def borrowed(self) -> bool:
+        """Whether it runs on the slot of the run that started it, and so counts nowhere."""
+        return self.children.descent.depth > 0
 
     def totals(self) -> dict[str, int]:
         """Messages that triggers emitted, that reached terminals, that failed, were dropped."""

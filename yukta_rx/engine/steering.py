@@ -11,10 +11,17 @@ from yukta_rx.streams.clock import LoopClock, PausableClock
 
 if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
+    from yukta_rx.engine.sub_workflow import Children
 
 
 class Steerable:
-    """The part of a run that commands act on; its methods are called on the loop and are exact."""
+    """The part of a run that commands act on; its methods are called on the loop and are exact.
+
+    A pause of the whole run holds the runs below it too, and the resume lets those go on that it
+    had held. A run that a step makes its parent start goes on by itself.
+    """
+
+    children: Children
 
     def __init__(self, execution_id: str, *, step_mode: bool) -> None:
         self.execution_id = execution_id
@@ -53,6 +60,7 @@ class Steerable:
         if changed:
             self.paused = True
             self._active.pause()
+            self.children.pause()
         for node in self.nodes.values():
             changed = node.pause() or changed
         return changed
@@ -72,6 +80,7 @@ class Steerable:
         if changed:
             self.paused = False
             self._active.resume()
+            self.children.resume()
         for node in self.nodes.values():
             changed = node.resume() or changed
         return changed

@@ -231,6 +231,11 @@ def to_port(port: str, value: Any) -> Routed:
     return Routed(port, value)
 
 
+def child_lineage(message_id: str, node_id: str) -> str:
+    """Return the lineage of the run that a node starts for a message: the same on a repeat."""
+    return _hash(f"c\0{len(node_id)}\0{node_id}{message_id}")
+
+
 # --- ids -----------------------------------------------------------------------------------------
 
 _DERIVED_SHAPE = 3

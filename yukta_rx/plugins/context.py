@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from yukta_rx.errors import BadInputError
 from yukta_rx.plugins.logs import check_stream, split_lines
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
+    from yukta_rx.model.message import Message
     from yukta_rx.streams.aio import Tasks
 
 R = TypeVar("R")
@@ -26,6 +29,23 @@ LineSink = Callable[[str, str], None]
 
 BlockingRunner = Callable[..., Awaitable[Any]]
 """`runner(fn, *args)`: awaits `fn(*args)` in the engine's thread pool."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildResult:
+    """A run that a node started and that ended SUCCESS.
+
+    Attributes:
+        execution_id: the run.
+        results: the payloads that reached its terminals, in the order in which they came.
+    """
+
+    execution_id: str
+    results: list[Any]
+
+
+RunChild = Callable[[str, Any, "Message"], Awaitable[ChildResult]]
+"""`run(workflow_id, payload, message)`: runs another workflow to its end."""
 
 
 class NodeClock(Protocol):
@@ -67,7 +87,6 @@ class NodeContext:
         base_dir: folder that relative paths start from; None where there is none.
         payload: the start payload, without the engine's own `yukta.*` members.
         secrets: secrets by name.
-        results: collector of a child run's results, only where a plugin starts one.
         cancelled: True once the node is to stop; a long blocking call should look at it.
         state: whatever the plugin wants to keep from `open` to `close`; None at first.
         stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
@@ -78,6 +97,7 @@ class NodeContext:
         "_count_sink",
         "_line_sink",
         "_run_blocking",
+        "_run_child",
         "_tasks",
         "attempt",
         "base_dir",
@@ -88,7 +108,6 @@ class NodeContext:
         "lineage",
         "node_id",
         "payload",
-        "results",
         "secrets",
         "session_id",
         "settings",
@@ -113,7 +132,7 @@ class NodeContext:
         base_dir: Path | None = None,
         payload: Any = None,
         secrets: SecretSource | None = None,
-        results: Any = None,
+        run_child: RunChild | None = None,
     ) -> None:
         self.execution_id = execution_id
         self.session_id = session_id
@@ -125,7 +144,6 @@ class NodeContext:
         self.base_dir = base_dir
         self.payload = payload
         self.secrets = secrets
-        self.results = results
         self.state: Any = None
         self.stream_plugin: Any = None
         self.attempt = 1
@@ -134,6 +152,7 @@ class NodeContext:
         self._line_sink = log
         self._count_sink = count
         self._run_blocking = blocking
+        self._run_child = run_child
         self._tasks: Tasks | None = None
 
     def wall(self) -> datetime:
@@ -202,3 +221,23 @@ class NodeContext:
         """
         result: R = await self._run_blocking(fn, *args)
         return result
+
+    async def run_child(self, workflow_id: str, payload: Any, message: Message) -> ChildResult:
+        """Run another workflow of the session to its end, as a run of its own below this one.
+
+        Cancelling the call cancels that run. Its message ids derive from `message` and this node,
+        so a repeated attempt makes the same ones; hence at most one run per message.
+
+        Args:
+            workflow_id: the workflow, as it is stored now.
+            payload: its start payload; copied.
+            message: the message that this node is working on.
+
+        Raises:
+            SubWorkflowError: it ended other than SUCCESS, or too many such runs are alive.
+            BadInputError: it cannot be run: there is no such workflow, it lies too deep, or it
+                gives more results than are collected.
+        """
+        if self._run_child is None:
+            raise BadInputError(f"node {self.node_id}: nothing here could start another workflow")
+        return await self._run_child(workflow_id, payload, message)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.config.load import load_settings
 from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import prepare
+from yukta_rx.engine.local import LocalChildren
 from yukta_rx.engine.run import CANCEL_GRACE, Run
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import (
@@ -85,6 +86,7 @@ class PluginCase:
         files: contents of files that its configuration names, by relative path.
         endless: a trigger that does not end by itself; its runs are drained after `ENDLESS`.
         settings: settings that it needs, by their dotted names.
+        workflows: definitions that it may run.
     """
 
     plugin: Any
@@ -94,6 +96,7 @@ class PluginCase:
     files: Mapping[str, bytes] = field(default_factory=dict)
     endless: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
+    workflows: Sequence[Mapping[str, Any]] = ()
 
     @property
     def spec(self) -> PluginSpec:
@@ -117,6 +120,7 @@ class _Trial:
         allowed = {"yukta.files.allowed-dirs": [str(folder)]}
         self.settings = load_settings(environ={}, overrides={**allowed, **case.settings})
         self.prepared = self._prepare()
+        self.children = LocalChildren(self._at_hand(), settings=self.settings, base_dir=folder)
 
     def _prepare(self) -> PreparedWorkflow:
         kind = self.case.spec.kind
@@ -136,6 +140,14 @@ class _Trial:
             parse_definition(document), registry, settings=self.settings, base_dir=self.folder
         )
 
+    def _at_hand(self) -> dict[str, PreparedWorkflow]:
+        registry = PluginRegistry.load(self.settings, extra=self._unregistered())
+        found = (
+            prepare(parse_definition(document), registry, settings=self.settings)
+            for document in self.case.workflows
+        )
+        return {prepared.definition.workflow_id: prepared for prepared in found}
+
     def run(self, payloads: Iterable[Any]) -> Run:
         """A run over `payloads`; a trigger has none but the first, as its start payload."""
         self.payloads = payloads
@@ -147,6 +159,7 @@ class _Trial:
             publish=self.results.append,
             execution_id="check-run",
             base_dir=self.folder,
+            start_child=self.children,
         )
 
     async def execute(self, payloads: Iterable[Any]) -> RunOutcome:
@@ -349,13 +362,16 @@ def check_processor(
     files: Mapping[str, bytes] | None = None,
     endless: bool = False,
     settings: Mapping[str, Any] | None = None,
+    workflows: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Put a plugin of any kind through every check of the contract; see `PluginCase`.
 
     Raises:
         AssertionError: lists every check that failed.
     """
-    case = PluginCase(plugin, config, payloads, bad_payloads, files or {}, endless, settings or {})
+    case = PluginCase(
+        plugin, config, payloads, bad_payloads, files or {}, endless, settings or {}, workflows
+    )
     found = []
     for name in PLUGIN_CHECKS:
         try:
