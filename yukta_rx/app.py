@@ -49,7 +49,7 @@ from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams.circuit import StopMode
 from yukta_rx.streams.clock import LoopClock
 from yukta_rx.streams.flow import Flow, from_async_iterable
-from yukta_rx.streams.threads import BlockingPool
+from yukta_rx.streams.pool import BlockingPool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping

@@ -383,6 +383,18 @@ class BadInputError(YuktaError, ValueError):
     codes = ("bad_input",)
 
 
+class HeldOutputError(BadInputError):
+    """One attempt at one message gave more than may be held back until the attempt has ended."""
+
+    codes = ("held_output",)
+
+
+class FailureBudgetError(YuktaError):
+    """More messages of a node failed within its window than `failureBudget` allows."""
+
+    codes = ("failure_budget",)
+
+
 class RunAbortedError(YuktaError):
     """A plugin or a budget asks that the whole run ends; never retried, dropped or routed."""
 

@@ -22,17 +22,12 @@ HEADINGS = [
     "Cancels when",
     "Discards",
 ]
-# What is exported beside operators; and `merge`, whose page is that of `merge_parents`.
-NOT_OPERATORS = {
-    "AllSuccess",
-    "AtLeast",
-    "BackPressureKind",
-    "IdleClock",
-    "Operator",
-    "Valve",
-    "merge",
-}
-OPERATORS = sorted(set(ops.__all__) - NOT_OPERATORS)
+# Classes are what operators are given; the page of `merge` is that of `merge_parents`.
+OPERATORS = [
+    name
+    for name in sorted(set(ops.__all__) - {"merge", "Operator"})
+    if not inspect.isclass(getattr(ops, name))
+]
 
 
 def faults(operator: Callable[..., Any]) -> list[str]:

@@ -229,9 +229,9 @@ class TestSharing:
         assert len(preparer) == 2
 
     async def test_a_build_that_executes_more_can_say_so(self, doc, registry, settings):
-        definition = parse_definition(doc.line(doc.engine("a", deadlineMs=1000)))
-        able = Preparer(registry, settings, unsupported=UNSUPPORTED_POLICY_KEYS - {"deadlineMs"})
+        definition = parse_definition(doc.line(doc.engine("a", placement={"pool": "p"})))
+        able = Preparer(registry, settings, unsupported=UNSUPPORTED_POLICY_KEYS - {"placement"})
 
-        assert (await able.prepare(definition)).nodes["a"].policy.deadline_ms == 1000
-        with pytest.raises(DefinitionError, match="not executed"):
+        assert (await able.prepare(definition)).nodes["a"].policy.placement.pool == "p"
+        with pytest.raises(DefinitionError, match="not enabled"):
             await Preparer(registry, settings).prepare(definition)

@@ -54,7 +54,7 @@ def ctx(
         workflow_id="flow",
         node_id="n",
         clock=clock,
-        log=lambda line, stream: lines.append((line, stream)),
+        log=lambda line, stream, attempt: lines.append((line, stream)),
         count=lambda outcome, n: counts.append((outcome, n)),
         blocking=call_directly,
     )

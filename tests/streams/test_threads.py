@@ -19,7 +19,8 @@ from yukta_rx.streams import threads as threads_module
 from yukta_rx.streams.circuit import Circuit, StopMode
 from yukta_rx.streams.flow import Flow, from_iterable
 from yukta_rx.streams.plan import NodePlan, Outcome, Slot
-from yukta_rx.streams.threads import THREAD_BATCH, BlockingPool, ThreadIterableBody
+from yukta_rx.streams.pool import BlockingPool
+from yukta_rx.streams.threads import THREAD_BATCH, ThreadIterableBody
 from yukta_rx.testing.clock import virtual_time
 from yukta_rx.testing.subscriber import TestSubscriber
 

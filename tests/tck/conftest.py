@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,9 @@ from reactivex import Observable
 from reactivex import operators as rx
 
 from yukta_rx import operators as ops
+from yukta_rx.model.policy import OnError, Overflow, RetryPolicy
 from yukta_rx.streams.clock import LoopClock
+from yukta_rx.streams.concurrent import ConcurrentBody
 from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable
 from yukta_rx.streams.plan import NodePlan, Slot
 from yukta_rx.streams.rx import OverflowStrategy, from_rx
@@ -151,6 +154,74 @@ def watched(stop: int | None, error: Exception | None = None) -> Flow[int]:
     return paced(stop, error).pipe(ops.call(suspending), ops.idle_timeout(clock))
 
 
+def loop_clock() -> LoopClock:
+    return LoopClock(asyncio.get_running_loop())
+
+
+def due(stop: int | None, error: Exception | None = None) -> Flow[int]:
+    clock = ops.Deadline(loop_clock(), 1000.0)
+    return paced(stop, error).pipe(ops.call(suspending), ops.deadline(clock))
+
+
+def limited() -> ops.Operator:
+    return ops.element_timeout(ops.ElementTimeout(loop_clock(), 1000.0))
+
+
+def timed(stop: int | None, error: Exception | None = None) -> Flow[int]:
+    return paced(stop, error).pipe(ops.call(suspending), limited())
+
+
+def retried(
+    fn: Any, stop: int | None, error: Exception | None = None, *, blocking: bool = False
+) -> Flow[int]:
+    """Every third element fails at the first attempt."""
+    seen: set[int] = set()
+
+    def first(n: int) -> None:
+        if n % 3 == 1 and n not in seen:
+            seen.add(n)
+            raise LookupError(n)
+
+    if inspect.isasyncgenfunction(fn):
+
+        async def failing(n: int) -> AsyncIterator[int]:
+            first(n)
+            async for value in fn(n):
+                yield value
+    elif inspect.iscoroutinefunction(fn):
+
+        async def failing(n: int) -> int:
+            first(n)
+            return await fn(n)
+    elif inspect.isgeneratorfunction(fn):
+
+        def failing(n: int) -> Iterator[int]:
+            first(n)
+            yield from fn(n)
+    else:
+
+        def failing(n: int) -> int:
+            first(n)
+            return fn(n)
+
+    backoff = ops.Backoff(RetryPolicy(max_attempts=2, backoff_ms=1), loop_clock())
+    return paced(stop, error).pipe(ops.call(failing, blocking=blocking), ops.retry(backoff))
+
+
+def routed() -> ops.Operator:
+    return ops.on_error(ops.FailureLedger(OnError.ROUTE, None, loop_clock()))
+
+
+def unhurried(stop: int | None, error: Exception | None = None) -> Flow[int]:
+    """As fast as it can, but not without end at once: a buffer that drops would take it all."""
+    return paced(stop, error) if stop is not None else from_async_iterable(lambda: ints_async(None))
+
+
+async def in_list(value: int) -> list[int]:
+    await asyncio.sleep(0.001)
+    return [value]
+
+
 def line(stop: int | None, error: Exception | None = None) -> Flow[int]:
     flow: Flow[int] = paced(stop, error)
     for _ in range(20):
@@ -186,6 +257,20 @@ SUBJECTS: dict[str, Subject] = {
     "broadcast:diamond": of(diamond),
     "valve": of(valved),
     "idle_timeout": of(watched),
+    "deadline": of(due),
+    "element_timeout": of(timed),
+    "element_timeout:sync": of(lambda *a: paced(*a).pipe(ops.call(lambda n: n), limited())),
+    "retry": of(lambda *a: retried(lambda n: n, *a)),
+    "retry:async": of(lambda *a: retried(suspending, *a)),
+    "retry:generator": of(lambda *a: retried(one, *a)),
+    "retry:async generator": of(lambda *a: retried(one_async, *a)),
+    "retry:blocking": of(lambda *a: retried(lambda n: n, *a, blocking=True)),
+    "on_error": of(lambda *a: paced(*a).pipe(ops.call(immediate), routed())),
+    "edge_buffer:DROP_OLDEST": through(ops.edge_buffer(MOST, Overflow.DROP_OLDEST), unhurried),
+    "edge_buffer:DROP_NEWEST": through(ops.edge_buffer(MOST, Overflow.DROP_NEWEST), unhurried),
+    "edge_buffer:SPILL": through(ops.edge_buffer(3, Overflow.SPILL), unhurried),
+    "edge_buffer:BLOCK": through(ops.edge_buffer(3, Overflow.BLOCK)),
+    "concurrent": of(lambda *a: paced(*a).pipe(ops.call(ConcurrentBody(in_list, 3)))),
     "status": through(ops.status(Watcher())),
     "record": through(ops.record(lambda port, batch: None, pass_barrier)),
     "on_backpressure_buffer:ERROR": buffered(OverflowStrategy.ERROR),

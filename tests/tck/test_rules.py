@@ -25,7 +25,18 @@ SUBSCRIBERS: dict[str, Callable[[], FlowSubscriber[int]]] = {
     "aiter of one": lambda: Iteration(1),
     "test subscriber": lambda: TestSubscriber(2, refill=1),
 }
-NOT_OPERATORS = {"AllSuccess", "AtLeast", "IdleClock", "BackPressureKind", "Operator", "Valve"}
+NOT_OPERATORS = {
+    "AllSuccess",
+    "AtLeast",
+    "BackPressureKind",
+    "Backoff",
+    "Deadline",
+    "ElementTimeout",
+    "FailureLedger",
+    "IdleClock",
+    "Operator",
+    "Valve",
+}
 
 
 @pytest.fixture(params=SUBSCRIBERS)

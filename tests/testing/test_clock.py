@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from yukta_rx.streams.threads import BlockingPool
+from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.testing import clock as clock_module
 from yukta_rx.testing.clock import (
     EPOCH,

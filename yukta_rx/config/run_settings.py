@@ -55,6 +55,18 @@ class ExecutionGroup(Group):
     prefetch: int = setting(
         64, "Messages that an edge holds in flight at most.", feature="ENG-01", ge=1, le=65536
     )
+    held_output_bytes: ByteSize = setting(
+        ByteSize(64 * 1024 * 1024),
+        "What one attempt at one message may hold back until it has ended, roughly.",
+        feature="ENG-04",
+        ge=1,
+    )
+    spill_dir: Path | None = setting(
+        None,
+        "Where edge buffers with SPILL keep what finds no room in memory; the system's folder for"
+        " temporary files if unset.",
+        feature="ENG-01",
+    )
     blocking_threads: int = setting(
         16, "Threads for plugins that block, shared by all runs.", feature="ENG-01", ge=1, le=1024
     )

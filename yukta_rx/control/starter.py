@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from yukta_rx.model.results import ResultEvent
     from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.clock import LoopClock
-    from yukta_rx.streams.threads import BlockingPool
+    from yukta_rx.streams.pool import BlockingPool
 
 log = logging.getLogger(__name__)
 

@@ -61,6 +61,7 @@ def check_policy(node: DraftNode, spec: PluginSpec) -> Iterator[NodeFault]:
     policy = node.policy
     if policy is not None:
         yield from _keys_of_kind(policy, spec)
+        yield from _attempts(policy, spec)
         if policy.concurrency.max > 1 and spec.shape not in _SEVERAL_AT_ONCE:
             detail = (
                 f"only an async plugin can work on several messages at once; {spec.type} is none"
@@ -141,6 +142,23 @@ def _keys_of_kind(policy: NodePolicy, spec: PluginSpec) -> Iterator[NodeFault]:
         if key not in allowed:
             kinds = [kind.lower() for kind, keys in ALLOWED_KEYS.items() if key in keys]
             detail = f"a {spec.kind.lower()} cannot have it, only a {' or '.join(kinds)}"
+            yield NodeFault(engine_place(key), "option_not_allowed", detail)
+
+
+def _attempts(policy: NodePolicy, spec: PluginSpec) -> Iterator[NodeFault]:
+    """Attempts at single messages need a plugin that is called for each."""
+    if spec.shape is not Shape.STREAM:
+        return
+    for key, given in (
+        ("retry", policy.retry is not None),
+        ("onError", policy.on_error is not OnError.FAIL),
+        ("elementTimeoutMs", policy.element_timeout_ms is not None),
+    ):
+        if given:
+            detail = (
+                f"{spec.type} works on the whole stream and not message by message, so there is "
+                "no attempt at one message; take it out, or set deadlineMs"
+            )
             yield NodeFault(engine_place(key), "option_not_allowed", detail)
 
 

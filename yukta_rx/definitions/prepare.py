@@ -65,6 +65,8 @@ class PreparedNode:
         children: the edges out of it, in the order of the document.
         idle_timeout: seconds, None for no limit; what holds until the first message.
         timeout_template: what gives the seconds at the first message, if it is an expression.
+        element_timeout_template: what gives the milliseconds of one attempt, likewise.
+        deadline_template: what gives the milliseconds of the deadline, likewise.
     """
 
     node: Node
@@ -75,6 +77,8 @@ class PreparedNode:
     children: tuple[Child, ...]
     idle_timeout: float | None
     timeout_template: Template | None
+    element_timeout_template: Template | None
+    deadline_template: Template | None
 
     @property
     def node_id(self) -> str:
@@ -149,8 +153,12 @@ def _prepared(
         parents,
         children,
         idle_timeout(seconds, options, spec),
-        compile_number(seconds) if isinstance(seconds, str) else None,
+        *map(_number, (seconds, node.policy.element_timeout_ms, node.policy.deadline_ms)),
     )
+
+
+def _number(value: Any) -> Template | None:
+    return compile_number(value) if isinstance(value, str) else None
 
 
 class Preparer:

@@ -31,13 +31,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.plugins.registry import PluginRegistry
 
-UNSUPPORTED_POLICY_KEYS: Final = frozenset(
-    (
-        *("retry", "onError", "failureBudget", "elementTimeoutMs", "deadlineMs"),
-        *("edgeBuffer", "concurrency", "placement"),
-        "lossless",
-    )
-)
+UNSUPPORTED_POLICY_KEYS: Final = frozenset({"placement", "lossless"})
 """What a document may say but this version does not execute; saying it is refused."""
 
 _HOPELESS = 4

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from reactivex import Observable, Observer, abc
+from reactivex import Observable
 from reactivex import operators as rx
 
+from yukta_rx.engine.plugin_input import PluginInput
+from yukta_rx.engine.policies import Timers, guarded, milliseconds
 from yukta_rx.errors import PluginContractError
 from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
 from yukta_rx.plugins.contract import PluginKind, Shape
@@ -29,8 +31,8 @@ from yukta_rx.streams.aio import (
     AsyncIterableBody,
     AsyncManyBody,
 )
+from yukta_rx.streams.concurrent import ConcurrentBody
 from yukta_rx.streams.flow import Flow
-from yukta_rx.streams.plan import Body, NodePlan, Slot
 from yukta_rx.streams.rx import OverflowStrategy, from_rx
 from yukta_rx.streams.sync import IterableBody, ManyBody, MapBody
 from yukta_rx.streams.threads import ThreadBody, ThreadIterableBody
@@ -39,8 +41,9 @@ from yukta_rx.streams.through import StreamBody
 if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.plugins.contract import NodeContext
-    from yukta_rx.streams.plan import Barrier
-    from yukta_rx.streams.threads import BlockingPool
+    from yukta_rx.streams.attempts import Hold
+    from yukta_rx.streams.plan import Barrier, Body, NodePlan
+    from yukta_rx.streams.pool import BlockingPool
 
 OBSERVABLE_BUFFER: Final = 1024
 """Elements that may wait when a plugin returns a plain Observable; more fail the node."""
@@ -54,8 +57,12 @@ _PLAIN: Final = frozenset({dict, list, str, int, float, bool, tuple, bytes})
 class PluginCall:
     """One node's plugin, ready to be called: knows its configuration, context and declarations.
 
-    `shared` says that another branch may hold the payloads that come in; `retime` is told, once
-    the first message is there, an idle timeout that depends on it (seconds, None for no limit).
+    Args:
+        node: the prepared node.
+        context: what the plugin is given.
+        shared: another branch may hold the payloads that come in.
+        timers: told, once the first message is there, of limits that depend on it.
+        hold: how much an attempt may hold back.
     """
 
     __slots__ = (
@@ -64,15 +71,16 @@ class PluginCall:
         "context",
         "first",
         "fn",
+        "hold",
         "instance",
         "node",
         "node_id",
         "ports",
         "pure",
-        "retime",
         "scope",
         "shared",
         "spec",
+        "timers",
     )
 
     def __init__(
@@ -81,7 +89,8 @@ class PluginCall:
         context: NodeContext,
         *,
         shared: bool,
-        retime: Callable[[float | None], None],
+        timers: Timers,
+        hold: Hold | None = None,
     ) -> None:
         self.spec = node.spec
         self.ports = node.spec.named_ports(node.config.constant)
@@ -90,7 +99,8 @@ class PluginCall:
         self.context = context
         self.node_id = node.node.node_id
         self.node = node
-        self.retime = retime
+        self.timers = timers
+        self.hold = hold
         self.first = self._timed_by_message()
         self.fn = node.spec.fn
         self.instance: Any = None
@@ -105,7 +115,9 @@ class PluginCall:
             secrets=context.secrets,
         )
         self.pure = node.spec.pure
-        self.shared = not self.pure and (shared or node.spec.kind is PluginKind.TERMINAL)
+        # A further attempt, and a dead letter, are of the message as it came.
+        kept = node.spec.kind is PluginKind.TERMINAL or guarded(node.policy)
+        self.shared = not self.pure and (shared or kept)
 
     # -- configuration
 
@@ -120,21 +132,36 @@ class PluginCall:
         return self.bound.resolve(self.scope.for_message(msg))
 
     def _timed_by_message(self) -> Callable[[Message | None], None] | None:
-        """What works out the idle timeout at the first message, if it depends on that."""
+        """What works out idle timeout and deadline at the first message, if they depend on it."""
+        idle = self._idle_timeout_of()
+        deadline, text = self.node.deadline_template, self.node.policy.deadline_ms
+        if idle is None and deadline is None:
+            return None
+
+        def timed(msg: Message | None) -> None:
+            scope = self.scope if msg is None else self.scope.for_message(msg)
+            if idle is not None:
+                self.timers.retime(idle(scope))
+            if deadline is not None:
+                self.timers.set_deadline(milliseconds(text, deadline, scope))
+
+        return timed
+
+    def _idle_timeout_of(self) -> Callable[[Scope], float | None] | None:
         template, bound, spec = self.node.timeout_template, self.bound, self.spec
         if template is not None:
-
-            def timed(msg: Message | None) -> None:
-                scope = self.scope if msg is None else self.scope.for_message(msg)
-                self.retime(template.resolve(scope) or None)
-
-            return timed
+            return lambda scope: template.resolve(scope) or None
         given = self.node.node.timeout_seconds is not None
         if given or not callable(spec.default_timeout) or bound.constant is not None:
             return None
-        return lambda msg: self.retime(
-            spec.timeout(bound.resolve(self.scope if msg is None else self.scope.for_message(msg)))
-        )
+        return lambda scope: spec.timeout(bound.resolve(scope))
+
+    def element_timeout(self) -> float | Callable[[Message], float] | None:
+        """Seconds that an attempt may take, or what says so for a message."""
+        limit, template = self.node.policy.element_timeout_ms, self.node.element_timeout_template
+        if template is not None:
+            return lambda msg: milliseconds(limit, template, self.scope.for_message(msg))
+        return None if limit is None else int(limit) / 1000
 
     # -- before and after
 
@@ -192,6 +219,10 @@ class PluginCall:
         first, self.first = self.first, None
         if first is not None:
             first(msg)
+        return self.passed_on(msg)
+
+    def passed_on(self, msg: Message) -> Message:
+        """The message as it goes round the plugin, into a branch that may change it."""
         if not self.shared:
             return msg
         return Message(copy_payload(msg.payload), msg.headers, msg.origin, msg.id, msg.attempt)
@@ -245,20 +276,31 @@ class PluginCall:
         if spec.kind is PluginKind.TERMINAL:
             return self._terminal_body()
         if spec.shape is Shape.ASYNC:
-            return AsyncBody(self._invoke, self.given, exact=spec.exact)
+            return self._async(AsyncBody(self._invoke, self.given, exact=spec.exact))
         if spec.shape is Shape.ASYNC_GENERATOR:
-            return AsyncManyBody(self._invoke, self.given)
+            return self._async(AsyncManyBody(self._invoke, self.given, self.hold))
         if spec.shape is Shape.OBSERVABLE:
-            return AsyncManyBody(self._observe, self.given)
+            return AsyncManyBody(self._observe, self.given, self.hold)
         if spec.blocking:
-            return ThreadBody(self._each if many else self._one, many=many)
-        return ManyBody(self._each) if many else MapBody(self._one_fast(), exact=spec.exact)
+            return ThreadBody(self._each if many else self._one, many=many, hold=self.hold)
+        if many:
+            return ManyBody(self._each, self.hold)
+        return MapBody(self._one_fast(), exact=spec.exact, again=self._one)
+
+    def _async(self, body: AsyncBody | AsyncManyBody) -> Body:
+        """`body`, with several calls at once where the policy says so."""
+        concurrency = self.node.policy.concurrency
+        if concurrency.max == 1:
+            return body
+        return ConcurrentBody(body.attempt, concurrency.max, concurrency.ordered)
 
     def _terminal_body(self) -> Body:
         shape = self.spec.shape
         if shape is Shape.ASYNC:
-            return AsyncBody(self._invoke, lambda msg, _out, _index: msg, exact=True)
-        if shape in (Shape.ASYNC_GENERATOR, Shape.OBSERVABLE):
+            return self._async(AsyncBody(self._invoke, lambda msg, _out, _index: msg, exact=True))
+        if shape is Shape.ASYNC_GENERATOR:
+            return self._async(AsyncBody(self._exhaust_async, exact=True))
+        if shape is Shape.OBSERVABLE:
             return AsyncBody(self._exhaust_async, exact=True)
 
         if shape is Shape.GENERATOR:
@@ -277,7 +319,10 @@ class PluginCall:
 
     def _invoke(self, msg: Message) -> Any:
         config = self.config if self.config is not None else self.config_for(msg)
-        return self.fn(self.taken(msg), config, self.context)
+        context = self.context
+        if msg.attempt > 1:
+            context = context.at_attempt(msg.attempt)
+        return self.fn(self.taken(msg), config, context)
 
     def _one(self, msg: Message) -> Any:
         return self.given(msg, self._invoke(msg), 0)
@@ -317,7 +362,7 @@ class PluginCall:
     # -- stream plugins
 
     async def _through(self, inlet: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        stream = PluginInput(inlet, self)
+        stream = PluginInput(inlet, self.node_id, self.taken)
         made = self.instance.transform(stream, self.static_config(), self.context)
         pushed = isinstance(made, Observable) and not isinstance(made, Flow)
         if pushed:
@@ -421,43 +466,6 @@ class PluginCall:
                 await close()
 
 
-class PluginInput(Flow[Message]):
-    """A stream plugin's input: iterate it directly, or use it as a Flow with Rx operators.
-
-    `latest` is the message that the plugin is working on, as far as that can be known: the last
-    one that it took or, with Rx operators, the one being pushed.
-    """
-
-    def __init__(self, inlet: AsyncIterator[Any], call: PluginCall) -> None:
-        body = AsyncIterableBody(self._taken)
-        super().__init__(NodePlan(name=f"{call.node_id} input", body=body, last=Slot.CALL))
-        self.latest: Message | None = None
-        self._inlet = inlet
-        self._call = call
-
-    def __aiter__(self) -> AsyncIterator[Message]:
-        return self
-
-    async def __anext__(self) -> Message:
-        msg: Message = await anext(self._inlet)
-        self.latest = msg
-        return self._call.taken(msg)
-
-    async def _taken(self) -> AsyncIterator[Message]:
-        async for msg in self._inlet:
-            yield self._call.taken(msg)
-
-    def _subscribe_core(
-        self, observer: abc.ObserverBase[Message], scheduler: abc.SchedulerBase | None = None
-    ) -> abc.DisposableBase:
-        def push(msg: Message) -> None:
-            self.latest = msg
-            observer.on_next(msg)
-
-        marking = Observer(push, observer.on_error, observer.on_completed)
-        return super()._subscribe_core(marking, scheduler)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class FailedBody:
     """The body of a node whose plugin could not be opened: fails when the run starts."""
@@ -473,4 +481,4 @@ class FailedBody:
         return IterableBody(make).stage(plan, circuit)
 
 
-__all__ = ["FailedBody", "PluginCall", "PluginInput"]
+__all__ = ["FailedBody", "PluginCall"]

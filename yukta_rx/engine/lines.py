@@ -34,28 +34,28 @@ class LineRelay:
         self._thread = threading.get_ident()
         self._emit = emit
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[str, str, str]] = deque()
+        self._waiting: deque[tuple[str, str, str, int]] = deque()
         self._armed = False
         self._skipped = 0
         self.dropped = 0
 
-    def sink(self, node_id: str) -> Callable[[str, str], None]:
-        """The function that takes `(line, stream)` for one node."""
-        return lambda line, stream: self.write(node_id, line, stream)
+    def sink(self, node_id: str) -> Callable[[str, str, int], None]:
+        """The function that takes `(line, stream, attempt)` for one node."""
+        return lambda line, stream, attempt: self.write(node_id, line, stream, attempt)
 
-    def write(self, node_id: str, line: str, stream: str) -> None:
+    def write(self, node_id: str, line: str, stream: str, attempt: int = 1) -> None:
         """Emit `line` now, or have the loop do it."""
         if threading.get_ident() == self._thread:
             if self._waiting:
                 self.drain()
-            self._say(node_id, line, stream)
+            self._say(node_id, line, stream, attempt)
             return
         with self._lock:
             if len(self._waiting) >= WAITING:
                 self._skipped += 1
                 self.dropped += 1
                 return
-            self._waiting.append((node_id, line, stream))
+            self._waiting.append((node_id, line, stream, attempt))
             if self._armed or self._loop.is_closed():
                 return
             self._armed = True
@@ -68,12 +68,12 @@ class LineRelay:
             skipped, self._skipped = self._skipped, 0
             self._armed = False
         last = ""
-        for node_id, line, stream in waiting:
-            last = node_id
-            self._say(node_id, line, stream)
+        for line in waiting:
+            last = line[0]
+            self._say(*line)
         if skipped:
-            self._say(last, f"{skipped} lines dropped here", "engine")
+            self._say(last, f"{skipped} lines dropped here", "engine", 1)
 
-    def _say(self, node_id: str, line: str, stream: str) -> None:
+    def _say(self, node_id: str, line: str, stream: str, attempt: int) -> None:
         level = "ERROR" if stream == "stderr" else "WARNING" if stream == "engine" else "INFO"
-        self._emit(node_id, {"stream": stream, "level": level, "line": line, "attempt": 1})
+        self._emit(node_id, {"stream": stream, "level": level, "line": line, "attempt": attempt})

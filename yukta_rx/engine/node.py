@@ -9,8 +9,12 @@ import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx import operators as ops
+from yukta_rx.engine.drops import Drops
+from yukta_rx.engine.policies import NodePolicies, describe
 from yukta_rx.engine.rates import RateMeter
 from yukta_rx.errors import (
+    ConflictError,
     DeadlineExceededError,
     EngineError,
     IdleTimeoutError,
@@ -20,16 +24,17 @@ from yukta_rx.errors import (
 from yukta_rx.model.message import Message
 from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.times import rfc3339
-from yukta_rx.operators import IdleClock, Valve
 from yukta_rx.plugins.contract import PluginKind
+from yukta_rx.streams.buffer import BufferStage
 from yukta_rx.streams.circuit import StopMode
 from yukta_rx.streams.clock import LoopClock, PausableClock
 from yukta_rx.streams.plan import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from datetime import datetime
 
+    from yukta_rx.config.run_settings import ExecutionGroup
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.stage import Stage
@@ -43,10 +48,12 @@ STATUS_OF_ERROR: Final[tuple[tuple[type[BaseException], TaskStatus], ...]] = (
 """How a node ends that fails with an error of this class; FAILURE with any other."""
 
 
-def describe(error: BaseException) -> str:
-    """One line that says what an error is about, without a traceback."""
-    text = str(error)
-    return text if text else type(error).__name__
+COUNTERS: Final = ("in", "out", "failed", "retried", "dropped", "deadLettered", "skipped")
+"""Names of what is counted at a node."""
+
+
+def _ignore(*_facts: Any) -> None:
+    pass
 
 
 class NodeRuntime:
@@ -57,19 +64,26 @@ class NodeRuntime:
 
     __slots__ = (
         "_changed",
+        "_deadline",
         "_idle",
         "_loop",
         "_meter",
         "_reported",
+        "_say",
+        "_spill_dir",
+        "buffer",
         "clock",
         "context",
         "counts",
+        "drops",
         "ended_at",
         "error",
         "outcome",
         "parents",
+        "passed_round",
         "paused",
         "paused_at",
+        "policies",
         "prepared",
         "stage",
         "started_at",
@@ -84,11 +98,32 @@ class NodeRuntime:
         prepared: PreparedNode,
         clock: LoopClock,
         changed: Callable[[NodeRuntime, TaskStatus], None],
+        say: Callable[[str, dict[str, Any], str | None], None],
+        settings: ExecutionGroup,
     ) -> None:
         self.prepared = prepared
         self.wall = clock.wall
         self.clock = PausableClock(clock)
-        self.valve = Valve()
+        self.valve = ops.Valve(on_hold=self._held, round_trip=lambda msg: self.passed_round(msg))
+        self.passed_round: Callable[[Message], Message] = lambda msg: msg
+        """The message as it goes on when the node is skipped."""
+        self.policies = NodePolicies(
+            self.id,
+            prepared.policy,
+            self.clock,
+            wall=clock.wall,
+            say=self.say,
+            held_bytes=settings.held_output_bytes,
+        )
+        buffer = prepared.policy.edge_buffer
+        self.drops: Drops | None = None
+        if buffer is not None and buffer.overflow.drops:
+            self.drops = Drops(clock, self.say, str(buffer.overflow))
+        self.buffer: Stage | None = None
+        """The stage of the buffer in front of it, if it has one."""
+        self._say = say
+        self._spill_dir = settings.spill_dir
+        self._deadline: ops.Deadline | None = None
         self.parents: tuple[NodeRuntime, ...] = ()
         self.paused = False
         self.paused_at: str | None = None
@@ -105,7 +140,7 @@ class NodeRuntime:
         self._reported: dict[str, int] = {}
         self._changed = changed
         self._loop = asyncio.get_running_loop()
-        self._idle: IdleClock | None = None
+        self._idle: ops.IdleClock | None = None
         self._meter: RateMeter | None = None
 
     @property
@@ -118,19 +153,54 @@ class NodeRuntime:
         """Trigger, processor or terminal."""
         return self.prepared.spec.kind
 
-    def idle_clock(self) -> IdleClock | None:
-        """The clock that ends this node when it is silent; None if it has no limit."""
-        limit = self.prepared.idle_timeout
-        context = self.context
-        if context is None or (limit is None and self.prepared.timeout_template is None):
+    def say(self, kind: str, data: dict[str, Any]) -> None:
+        """Say an event of this node."""
+        self._say(kind, data, self.id)
+
+    def wired(self, stage: Stage) -> None:
+        """The stage that runs it is made."""
+        self.stage = stage
+        for edge in stage.ins:
+            if isinstance(edge.src, BufferStage):
+                self.buffer = edge.src
+
+    def edge_buffer(self) -> ops.Operator | None:
+        """What keeps messages in front of it; None if the policy asks for nothing."""
+        buffer = self.prepared.policy.edge_buffer
+        if buffer is None:
             return None
-        limit = math.inf if limit is None else limit
-        self._idle = IdleClock(self.clock, limit, lambda: context.last_beat)
-        return self._idle
+        return ops.edge_buffer(
+            buffer.size,
+            buffer.overflow,
+            on_drop=_ignore if self.drops is None else self.drops.add,
+            folder=self._spill_dir,
+            flatten=Message.flattened,
+        )
+
+    def clocks(self) -> list[ops.Operator]:
+        """The clocks that end this node, as far as it has limits."""
+        made: list[ops.Operator] = []
+        prepared, context = self.prepared, self.context
+        limit = prepared.idle_timeout
+        if context is not None and not (limit is None and prepared.timeout_template is None):
+            limit = math.inf if limit is None else limit
+            self._idle = ops.IdleClock(self.clock, limit, lambda: context.last_beat)
+            made.append(ops.idle_timeout(self._idle))
+        given = prepared.policy.deadline_ms
+        if given is not None:
+            known = None if isinstance(given, str) else given / 1000
+            self._deadline = ops.Deadline(self.clock, known)
+            made.append(ops.deadline(self._deadline))
+        return made
 
     def retime(self, limit: float | None) -> None:
         """Give the idle clock another limit in seconds, None for none; from any thread."""
         self._loop.call_soon_threadsafe(self._retime, limit)
+
+    def set_deadline(self, limit: float) -> None:
+        """Give the deadline, in seconds from its first activity on; from any thread."""
+        if self._deadline is not None:
+            self._loop.call_soon_threadsafe(self._deadline.retime, limit)
 
     def _retime(self, limit: float | None) -> None:
         if self._idle is not None:
@@ -167,6 +237,8 @@ class NodeRuntime:
         self.outcome = outcome
         if self.context is not None:
             self.context.cancelled = True
+        if self.drops is not None:
+            self.drops.flush()
         if outcome is Outcome.FAILED and error is not None:
             self.error = error
             for kind, status in STATUS_OF_ERROR:
@@ -178,6 +250,8 @@ class NodeRuntime:
             self.advance(TaskStatus.CANCELLED)
         elif outcome is Outcome.STOPPED or self.cut_short():
             self.advance(TaskStatus.STOPPED)
+        elif stage.skipped and stage.skipped == stage.received:
+            self.advance(TaskStatus.SKIPPED)
         else:
             self.advance(TaskStatus.SUCCESS)
 
@@ -229,6 +303,42 @@ class NodeRuntime:
         if not self.status.terminal:
             self.valve.step(n)
 
+    def skip(self, on: bool) -> bool:
+        """Let messages go round the plugin from the next one on, or into it again; False if so.
+
+        Raises:
+            ConflictError: it is no processor.
+        """
+        if self.kind is not PluginKind.PROCESSOR:
+            raise ConflictError(
+                f"node {self.id} is a {self.kind.lower()}; only a processor can be skipped",
+                code="node_kind_not_skippable",
+                nodeId=self.id,
+            )
+        if self.valve.skipping is on or self.status.terminal:
+            return False
+        self.valve.skip(on)
+        return True
+
+    def break_at(self, hits: Iterable[Callable[[Message], bool]]) -> None:
+        """Hold the node before each message for which one of `hits` is true; replaces others.
+
+        Raises:
+            ConflictError: it is a trigger, which takes no messages.
+        """
+        if self.kind is PluginKind.TRIGGER:
+            raise ConflictError(
+                f"node {self.id} is a trigger, which takes no messages that could be held",
+                code="node_kind_not_skippable",
+                nodeId=self.id,
+            )
+        self.valve.break_at(hits)
+
+    def _held(self, msg: Message) -> None:
+        """A breakpoint holds a message: the node is paused until it is resumed or stepped."""
+        self.pause()
+        self.say("node.breakpoint_hit", {"messageId": msg.id})
+
     def stop(self, mode: StopMode) -> bool:
         """End this node alone; its children see a normal end. False if it has ended."""
         if self.status.terminal or self.stage is None or self.stage.draining:
@@ -236,7 +346,12 @@ class NodeRuntime:
         if mode is StopMode.DRAIN:
             self.resume()
             self.stopped_alone = True
-            self.stage.drain()
+            if self.buffer is None:
+                self.stage.drain()
+            else:
+                # What waits in the buffer has left its parents, so it is worked off.
+                self.stage.draining = True
+                self.buffer.drain()
         else:
             self.stage.end(Outcome.CANCELLED)
         return True
@@ -247,21 +362,24 @@ class NodeRuntime:
     def counters(self) -> dict[str, int]:
         """Messages in, out, failed, retried, dropped, dead-lettered and skipped, so far."""
         stage = self.stage
-        received = emitted = dropped = failed = 0
-        if stage is not None:
-            trigger = self.kind is PluginKind.TRIGGER
-            received = 0 if trigger else stage.received
-            emitted = 0 if self.kind is PluginKind.TERMINAL else stage.emitted
-            dropped = stage.discarded + stage.unrouted
-            failed = int(isinstance(stage.culprit, Message) and self.status is TaskStatus.FAILURE)
+        if stage is None:
+            return dict.fromkeys(COUNTERS, 0)
+        failed = stage.failed
+        if not failed and not stage.plan.guarded and self.status is TaskStatus.FAILURE:
+            failed = int(isinstance(stage.culprit, Message))
+        dropped = stage.discarded + stage.unrouted
+        if self.drops is not None:
+            dropped += self.drops.total
+        if self.buffer is not None:
+            dropped += self.buffer.discarded
         return {
-            "in": received,
-            "out": emitted,
+            "in": 0 if self.kind is PluginKind.TRIGGER else stage.received,
+            "out": 0 if self.kind is PluginKind.TERMINAL else stage.emitted,
             "failed": failed,
-            "retried": 0,
+            "retried": stage.retried,
             "dropped": dropped,
-            "deadLettered": 0,
-            "skipped": 0,
+            "deadLettered": stage.dead_lettered,
+            "skipped": stage.skipped,
         }
 
     def state(self) -> dict[str, Any]:
@@ -277,7 +395,15 @@ class NodeRuntime:
         if self.ended_at is not None:
             shown["endTime"] = rfc3339(self.ended_at)
         shown |= self.counters
-        shown |= {"attempt": 1, "ratePerSec": self.rate(), "paused": self.paused, "skipping": False}
+        shown |= {
+            "attempt": 1 if self.stage is None else self.stage.attempt,
+            "ratePerSec": self.rate(),
+            "paused": self.paused,
+            "skipping": self.valve.skipping,
+        }
+        if self.valve.held is not None:
+            held = {"messageId": self.valve.held.id, "since": self.paused_at}
+            shown["held"] = {**held, "reason": "breakpoint"}
         if self.error is not None:
             shown["error"] = self.failure()
         return shown
@@ -300,7 +426,7 @@ class NodeRuntime:
         shown: dict[str, Any] = {
             "exception": type(error).__name__,
             "detail": describe(error),
-            "attempts": 1,
+            "attempts": 1 if self.stage is None else self.stage.attempt,
         }
         culprit = self.stage.culprit if self.stage is not None else None
         if isinstance(culprit, Message) and not isinstance(error, UpstreamFailedError):

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.engine.calls import FailedBody, PluginCall
@@ -15,12 +16,28 @@ from yukta_rx.plugins.contract import PluginKind
 
 if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
+    from yukta_rx.model.message import Message
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.aio import Tasks
     from yukta_rx.streams.plan import Barrier, Body
-    from yukta_rx.streams.threads import BlockingPool
+    from yukta_rx.streams.pool import BlockingPool
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A node's plugin, ready to be wired.
+
+    Attributes:
+        body: calls it.
+        barrier: what it does after its last input.
+        element_timeout: seconds that an attempt may take, or what says so for a message.
+    """
+
+    body: Body
+    barrier: Barrier | None = None
+    element_timeout: float | Callable[[Message], float] | None = None
 
 
 class OpenPlugins:
@@ -29,33 +46,35 @@ class OpenPlugins:
     A plugin whose `open` ignores cancellation is left behind, and closed when it gets there.
     """
 
-    __slots__ = ("_calls", "_closing", "_pool", "_tasks", "barriers", "bodies", "opening")
+    __slots__ = ("_calls", "_closing", "_pool", "_tasks", "opening", "ready")
 
     def __init__(self, pool: BlockingPool, tasks: Tasks) -> None:
         self._pool = pool
         self._tasks = tasks
         self._calls: list[PluginCall] = []
         self._closing = False
-        self.bodies: dict[str, Body] = {}
-        self.barriers: dict[str, Barrier] = {}
+        self.ready: dict[str, Ready] = {}
         self.opening: str | None = None
         """The node whose plugin is being opened."""
 
     async def open(self, node: NodeRuntime, context: NodeContext, *, shared: bool) -> None:
         """Make one node's plugin ready; if it cannot be opened the node fails when it starts."""
-        call = PluginCall(node.prepared, context, shared=shared, retime=node.retime)
+        call = PluginCall(
+            node.prepared, context, shared=shared, timers=node, hold=node.policies.hold()
+        )
+        node.passed_round = call.passed_on
         self.opening = node.id
         try:
             await call.open(self._pool)
             if node.kind is PluginKind.TRIGGER:
-                self.bodies[node.id] = await call.start_trigger(self._pool)
+                self.ready[node.id] = Ready(await call.start_trigger(self._pool))
             else:
-                self.bodies[node.id] = call.body()
-                if (finish := call.finish(self._pool)) is not None:
-                    self.barriers[node.id] = finish
+                self.ready[node.id] = Ready(
+                    call.body(), call.finish(self._pool), call.element_timeout()
+                )
         except Exception as error:
             log.warning("node %s could not be opened", node.id, exc_info=error)
-            self.bodies[node.id] = FailedBody(error)
+            self.ready[node.id] = Ready(FailedBody(error))
         finally:
             self.opening = None
             self._calls.append(call)

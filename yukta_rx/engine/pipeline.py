@@ -9,7 +9,7 @@ Feature: ENG-02.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yukta_rx import operators as ops
 from yukta_rx.model.policy import JoinRule, NOfM
@@ -20,41 +20,49 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from yukta_rx.engine.node import NodeRuntime
-    from yukta_rx.streams.plan import Barrier, Body, Join, Tap
+    from yukta_rx.engine.opening import Ready
+    from yukta_rx.streams.plan import Join, Tap
+
+
+class Wired(NamedTuple):
+    """The wrapped output of a node, and that of the buffer in front of it, if it has one."""
+
+    output: Flow[Any]
+    buffer: Flow[Any] | None
 
 
 def node_flow(
     node: NodeRuntime,
     parents: Sequence[Flow[Any]],
-    body: Body,
+    ready: Ready,
     *,
     prefetch: int,
     tap: Tap | None = None,
-    barrier: Barrier | None = None,
-) -> Flow[Any]:
+) -> Wired:
     """The output of `node`, wrapped.
 
     Args:
-        node: gives the valve and observes the stage.
+        node: gives the valve, the clocks and the policies, and observes the stage.
         parents: the flows that feed it, none for a trigger.
-        body: its plugin, ready to be called.
+        ready: its plugin, ready to be called.
         prefetch: elements that each edge into it may hold.
         tap: sees what it emits, before its children do.
-        barrier: awaited before its children see its completion.
     """
+    buffer: Flow[Any] | None = None
     if parents:
-        flow = ops.merge(*parents, name=node.id, join=join_of(node), prefetch=prefetch).pipe(
-            ops.valve(node.valve), ops.call(body)
-        )
+        flow = ops.merge(*parents, name=node.id, join=join_of(node), prefetch=prefetch)
+        if (edge_buffer := node.edge_buffer()) is not None:
+            flow = flow.pipe(edge_buffer)
+            if node.drops is not None:
+                buffer = Flow(flow.plan.parents[0].plan)
+        flow = flow.pipe(ops.valve(node.valve), ops.call(ready.body))
+        flow = flow.pipe(*node.policies.around_call(ready.element_timeout))
     else:
-        flow = Flow(NodePlan(name=node.id, body=body, gate=node.valve, last=Slot.CALL))
-    idle = node.idle_clock()
-    if idle is not None:
-        flow = flow.pipe(ops.idle_timeout(idle))
-    flow = flow.pipe(ops.status(node))
-    if tap is not None or barrier is not None:
-        flow = flow.pipe(ops.record(tap, barrier))
-    return flow.pipe(ops.broadcast())
+        flow = Flow(NodePlan(name=node.id, body=ready.body, gate=node.valve, last=Slot.CALL))
+    flow = flow.pipe(*node.clocks(), ops.status(node))
+    if tap is not None or ready.barrier is not None:
+        flow = flow.pipe(ops.record(tap, ready.barrier))
+    return Wired(flow.pipe(ops.broadcast()), buffer)
 
 
 def join_of(node: NodeRuntime) -> Join:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from yukta_rx.engine.rates import RateMeter
 from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import PluginKind
+from yukta_rx.streams.buffer import BufferStage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -102,8 +103,8 @@ def _edge_state(edge: Edge, run: Run) -> dict[str, Any]:
     shown |= {
         "passed": edge.passed,
         "ratePerSec": meter.read(now, edge.passed),
-        "waiting": edge.waiting,
-        "dropped": 0,
+        "waiting": edge.waiting + _in_buffer(edge),
+        "dropped": edge.dropped,
         "blockedMs": round(edge.blocked_seconds() * 1000),
     }
     if edge.blocked_at is not None:
@@ -111,10 +112,24 @@ def _edge_state(edge: Edge, run: Run) -> dict[str, Any]:
     return shown
 
 
+def _in_buffer(edge: Edge) -> int:
+    """What waits in the buffer that the edge leads to; shown at the first edge into it."""
+    buffer = edge.dst
+    if not isinstance(buffer, BufferStage) or not buffer.ins or buffer.ins[0] is not edge:
+        return 0
+    return buffer.waiting()
+
+
 def in_document_order(definition: WorkflowDefinition, edges: Iterable[Edge]) -> list[Edge]:
-    """The running edges in the order in which the document lists them."""
+    """The running edges in the order in which the document lists them.
+
+    Those from a buffer to its own node are not among them.
+    """
     places = {
         (edge.source, edge.target, edge.source_port): place
         for place, edge in enumerate(definition.edges)
     }
-    return sorted(edges, key=lambda edge: places[edge.src.plan.name, edge.dst.plan.name, edge.port])
+    by_place = {
+        places.get((edge.src.plan.name, edge.dst.plan.name, edge.port), -1): edge for edge in edges
+    }
+    return [by_place[place] for place in sorted(by_place) if place >= 0]

@@ -31,7 +31,7 @@ from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import Circuit, StopMode
 from yukta_rx.streams.clock import LoopClock, Timer
-from yukta_rx.streams.threads import BlockingPool
+from yukta_rx.streams.pool import BlockingPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -152,7 +152,13 @@ class Run(Steerable):
     def _make_nodes(self) -> dict[str, NodeRuntime]:
         prepared = self.prepared
         nodes = {
-            node_id: NodeRuntime(prepared.nodes[node_id], self._clock, self._node_changed)
+            node_id: NodeRuntime(
+                prepared.nodes[node_id],
+                self._clock,
+                self._node_changed,
+                self._voice.event,
+                self._settings.execution,
+            )
             for node_id in prepared.order
         }
         for node in nodes.values():
@@ -220,14 +226,13 @@ class Run(Steerable):
         flows = wire(
             self.prepared,
             self.nodes,
-            self._plugins.bodies,
-            self._plugins.barriers,
+            self._plugins.ready,
             prefetch=self._settings.execution.prefetch,
             tap_of=self._voice.tap_of,
         )
         self._circuit = Circuit(flows.values(), pool=self._pool, on_stall=self._stalled)
         for node_id, flow in flows.items():
-            self.nodes[node_id].stage = self._circuit.stage_of(flow)
+            self.nodes[node_id].wired(self._circuit.stage_of(flow))
         self._circuit.start()
         if self._draining:
             self._circuit.stop(StopMode.DRAIN)

@@ -173,6 +173,19 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
             attempt=self.attempt,
         )
 
+    def numbered(self, attempt: int) -> Message:
+        """Return the same message as a further attempt at it gets it."""
+        uid = self.id
+        return Message(self.payload, self.headers, self.origin, uid, attempt)
+
+    def flattened(self) -> Message:
+        """Return the same message, knowing its causes by their ids: apart from other messages."""
+        uid, origin = self.id, self.origin
+        if origin and len(origin) == _DERIVED_SHAPE:
+            ids = self.causes
+            origin = (list(ids) if type(origin[0]) is list else ids[0], *origin[1:])
+        return Message(self.payload, self.headers, origin, uid, self.attempt)
+
     def json(self) -> bytes:
         """Return the message as JSON, in the tagged form that `codec.decode` reads back.
 

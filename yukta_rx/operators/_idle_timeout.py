@@ -46,10 +46,13 @@ class IdleClock:
 
     def start(self, stage: Stage) -> None:
         """Begin to watch `stage`, unless its kind cannot be silent without holding the loop."""
-        if stage.can_hang:
+        if stage.can_hang or stage.plan.barrier is not None:
             self._stage = stage
             if self._limit < math.inf:
                 self._arm()
+
+    def touched(self) -> None:
+        """Nothing: the clock looks for itself."""
 
     def stop(self) -> None:
         """Stop watching."""
@@ -73,11 +76,11 @@ class IdleClock:
 
     def _look(self) -> None:
         stage = self._stage
-        if stage is None or stage.ended:
+        if stage is None:
             return
         now = self._clock.now()
         activity = stage.activity()
-        if not stage.working():
+        if not (stage.working() or stage.sealing is not None):
             self._since = None
         elif self._since is None or activity != self._activity or self._last_beat() > self._since:
             self._since = now
@@ -104,9 +107,9 @@ def idle_timeout(clock: IdleClock) -> Operator:
         result: --1---------------------X
 
     The clock runs while a call is out, while an input waits that the valve would let through,
-    while a stream function finishes after its last input, and, for a source, while there is
-    unmet demand. It stands still, and starts from zero when work comes, while the node waits for
-    parents, for demand or at a closed valve. Inputs, outputs and heartbeats restart it.
+    while a stream function or the barrier works after the last input, and, for a source, while
+    there is unmet demand. It stands still, and starts from zero when work comes, while the node
+    waits for parents, for demand or at a closed valve. Inputs, outputs and heartbeats restart it.
 
     Emits when: the source does.
     Back-pressures when: the children do.
@@ -121,6 +124,6 @@ def idle_timeout(clock: IdleClock) -> Operator:
     """
 
     def apply(flow: Flow[Any]) -> Flow[Any]:
-        return flow.write(Slot.CLOCKS, watch=clock)
+        return flow.write(Slot.IDLE_TIMEOUT, idle=clock)
 
     return apply

@@ -1,17 +1,28 @@
-"""valve: pause, resume and step in front of a node's call. Feature: CTL-02."""
+"""valve: pause, step, breakpoints and skip in front of a node's call. Feature: CTL-02."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
 from yukta_rx.streams.plan import Slot
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.flow import Flow
     from yukta_rx.streams.stage import Stage
 
 OPEN: Final = -1
+
+
+Hit: TypeAlias = "Callable[[Any], bool]"
+"""Whether a breakpoint holds an element; must not raise."""
+
+
+def _ignore(_item: Any) -> None:
+    pass
 
 
 class Valve:
@@ -19,13 +30,37 @@ class Valve:
 
     Belongs to one run of a flow. Its methods are called on the event loop and are exact: an
     element that is not in the call yet when `pause` returns stays where it is.
+
+    Args:
+        on_hold: told of each element that a breakpoint holds, once the valve is closed.
+        round_trip: makes of an element what goes on when it is skipped; itself if None.
     """
 
-    __slots__ = ("_permits", "_stage")
+    __slots__ = (
+        "_hits",
+        "_let_through",
+        "_on_hold",
+        "_permits",
+        "_round_trip",
+        "_skipping",
+        "_stage",
+        "held",
+    )
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        on_hold: Callable[[Any], None] = _ignore,
+        round_trip: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._round_trip = round_trip
         self._permits = OPEN
         self._stage: Stage | None = None
+        self._on_hold = on_hold
+        self._hits: tuple[Hit, ...] = ()
+        self._skipping = False
+        self._let_through: Any = None
+        self.held: Any = None
+        """The element that a breakpoint holds; None if none is held."""
 
     @property
     def paused(self) -> bool:
@@ -39,8 +74,9 @@ class Valve:
             self._stage.steer = True
 
     def resume(self) -> None:
-        """Open."""
+        """Open; an element that a breakpoint holds goes through."""
         self._permits = OPEN
+        self._free()
         self._wake()
 
     def step(self, n: int = 1) -> None:
@@ -52,9 +88,40 @@ class Valve:
         if n < 1:
             raise ValueError(f"step needs 1 element or more, not {n}")
         self._permits = max(self._permits, 0) + n
+        self._free()
         if self._stage is not None:
             self._stage.steer = True
         self._wake()
+
+    @property
+    def skipping(self) -> bool:
+        """Whether elements go round the call."""
+        return self._skipping
+
+    def skip(self, on: bool) -> None:
+        """Let elements go round the call, from the next one on; or into it again."""
+        self._skipping = on
+        self._arm()
+
+    def break_at(self, hits: Iterable[Hit]) -> None:
+        """Close before the next element for which one of `hits` is true, and hold it.
+
+        Replaces the breakpoints that there were. `resume` or `step` lets the held element through
+        once. While there are breakpoints every element is looked at.
+        """
+        self._hits = tuple(hits)
+        self._arm()
+
+    def _free(self) -> None:
+        if self.held is not None:
+            self._let_through, self.held = self.held, None
+
+    def _arm(self) -> None:
+        if self._stage is not None:
+            on = self._skipping or self._hits
+            self._stage.front = self._look if on else None
+            self._stage.steer = True
+            self._wake()
 
     def _wake(self) -> None:
         if self._stage is not None:
@@ -65,6 +132,25 @@ class Valve:
     def attach(self, stage: Stage) -> None:
         """Remember the stage, to wake it."""
         self._stage = stage
+        stage.front = self._look if self._skipping or self._hits else None
+
+    def _look(self, edge: Edge, batch: list[Any]) -> list[Any]:
+        """What of a batch goes into the call: up to an element to hold, and none when skipping."""
+        for place, item in enumerate(batch if self._hits else ()):
+            if item is not self._let_through and any(hit(item) for hit in self._hits):
+                edge.untake(batch, place)
+                batch = batch[:place]
+                edge.held = place
+                self.pause()
+                self.held = item
+                self._on_hold(item)
+                break
+        if self._skipping and batch and self._stage is not None:
+            if self._round_trip is not None:
+                batch = [self._round_trip(item) for item in batch]
+            self._stage.pass_round(edge, batch)
+            return []
+        return batch
 
     def limit(self, n: int) -> int:
         """How many of the next `n` elements may pass."""
@@ -86,6 +172,8 @@ def valve(handle: Valve) -> Operator:
         source: --1--2--3--4--5--|
         handle: -----P----S---R---
         result: --1-------2---345|
+
+    A breakpoint closes it before an element; skipping lets elements round the call that follows.
 
     Emits when: an element comes and the valve is open, or permits are left.
     Back-pressures when: the valve is closed: nothing is taken from the parents, so they stop once

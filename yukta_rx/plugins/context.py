@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-LineSink = Callable[[str, str], None]
-"""Takes one line and the stream it was written to; thread-safe, never blocks."""
+LineSink = Callable[[str, str, int], None]
+"""Takes one line, the stream it was written to, and the attempt; thread-safe, never blocks."""
 
 BlockingRunner = Callable[..., Awaitable[Any]]
 """`runner(fn, *args)`: awaits `fn(*args)` in the engine's thread pool."""
@@ -91,6 +91,7 @@ class NodeContext:
         state: whatever the plugin wants to keep from `open` to `close`; None at first.
         stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
         last_beat: `clock.now()` of the last heartbeat; read by the engine's idle clock.
+        beats: how many heartbeats there were.
     """
 
     __slots__ = (
@@ -101,6 +102,7 @@ class NodeContext:
         "_tasks",
         "attempt",
         "base_dir",
+        "beats",
         "cancelled",
         "clock",
         "execution_id",
@@ -149,6 +151,7 @@ class NodeContext:
         self.attempt = 1
         self.cancelled = False
         self.last_beat = clock.now()
+        self.beats = 0
         self._line_sink = log
         self._count_sink = count
         self._run_blocking = blocking
@@ -165,6 +168,7 @@ class NodeContext:
     def heartbeat(self) -> None:
         """Say that silent work goes on: the node's idle clock starts again."""
         self.last_beat = self.clock.now()
+        self.beats += 1
 
     def log(self, line: str, stream: str = "stdout") -> None:
         """Write to the node's live log; a text of several lines becomes several log lines.
@@ -179,7 +183,11 @@ class NodeContext:
         """
         check_stream(stream)
         for part in split_lines(line):
-            self._line_sink(part, stream)
+            self._line_sink(part, stream, self.attempt)
+
+    def at_attempt(self, attempt: int) -> NodeContext:
+        """Return this context as a later attempt at a message gets it."""
+        return self if attempt == 1 else _AttemptContext(self, attempt)
 
     def count(self, outcome: str, n: int = 1) -> None:
         """Add `n` to the meter `yukta.plugin.events` under this plugin and `outcome`.
@@ -241,3 +249,36 @@ class NodeContext:
         if self._run_child is None:
             raise BadInputError(f"node {self.node_id}: nothing here could start another workflow")
         return await self._run_child(workflow_id, payload, message)
+
+
+_SHARED = frozenset({"_tasks", "beats", "cancelled", "last_beat", "state"})
+
+
+def _shared(name: str) -> Any:
+    def read(self: _AttemptContext) -> Any:
+        return getattr(self._node, name)
+
+    def write(self: _AttemptContext, value: Any) -> None:
+        setattr(self._node, name, value)
+
+    return property(read, write)
+
+
+class _AttemptContext(NodeContext):
+    """The context of a later attempt; what changes is that of the node, shared with the others.
+
+    An attempt that was left behind in a thread so keeps its own number.
+    """
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: NodeContext, attempt: int) -> None:
+        self._node = node
+        for name in NodeContext.__slots__:
+            if name not in _SHARED:
+                setattr(self, name, getattr(node, name))
+        self.attempt = attempt
+
+
+for _name in _SHARED:
+    setattr(_AttemptContext, _name, _shared(_name))

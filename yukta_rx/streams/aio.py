@@ -12,22 +12,20 @@ Feature: ENG-01, ENG-02.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.streams.attempts import Attempt, Hold, collect_async, outputs_of
+from yukta_rx.streams.grant import Grant
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.pump import BATCH_SLOW
 from yukta_rx.streams.stage import SourceStage, Stage
 
 if TYPE_CHECKING:
-    import contextvars
-
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
-
-# -- tasks
 
 
 class Tasks:
@@ -75,71 +73,6 @@ class Tasks:
             )
         if not self._tasks:
             self._idle()
-
-
-# -- async nodes
-
-
-class Grant:
-    """What a worker awaits between two batches: like a future, but used again and again.
-
-    `give` resumes the worker at once, in its own context and as its own task, instead of in a
-    later turn of the loop: the pump's turn is a plain callback, so no other task is current then.
-    It follows asyncio's protocol for objects that a task may wait for (`_asyncio_future_blocking`
-    and a done callback), so cancelling the task works as with any future.
-    """
-
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_loop")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._asyncio_future_blocking = False
-        self._loop = loop
-        self._callback: Callable[[Any], object] | None = None
-        self._context: contextvars.Context | None = None
-        self._cancelled = False
-
-    @property
-    def awaited(self) -> bool:
-        """Whether the worker waits for it."""
-        return self._callback is not None
-
-    def give(self) -> None:
-        """Let the worker go on until it waits for something, be it this or another future."""
-        callback, self._callback = self._callback, None
-        if callback is not None and self._context is not None:
-            self._context.run(callback, self)
-
-    def __await__(self) -> Generator[Any, None, None]:
-        self._asyncio_future_blocking = True
-        yield self
-
-    # -- what a task asks of what it waits for
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the worker."""
-        return self._loop
-
-    def add_done_callback(
-        self, callback: Callable[[Any], object], *, context: contextvars.Context
-    ) -> None:
-        """Remember how to resume the worker."""
-        self._callback = callback
-        self._context = context
-
-    def result(self) -> None:
-        """Raise CancelledError if the wait was cancelled."""
-        if self._cancelled:
-            self._cancelled = False
-            raise asyncio.CancelledError
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Resume the worker with CancelledError, in the next turn of the loop."""
-        callback, self._callback = self._callback, None
-        if callback is None:
-            return False
-        self._cancelled = True
-        self._loop.call_soon(callback, self, context=self._context)
-        return True
 
 
 class WorkerStage(Stage):
@@ -252,6 +185,11 @@ class AsyncBody:
         """A stage with a worker."""
         return AsyncStage(plan, circuit, self)
 
+    async def attempt(self, item: Any) -> list[Any]:
+        """One attempt at an element."""
+        given = await self.fn(item)
+        return [given if self.convert is None else self.convert(item, given, 0)]
+
 
 class AsyncStage(WorkerStage):
     """Awaits a coroutine function per element.
@@ -269,6 +207,18 @@ class AsyncStage(WorkerStage):
         self.fn = body.fn
         self.convert = body.convert
         self.exact = body.exact
+        if plan.guarded:
+            attempt = body.attempt
+
+            async def guarded(item: Any) -> Any:
+                given = await outputs_of(self, attempt, item)
+                if not given:
+                    # None counts as filtered, but this one was given up.
+                    self.filtered -= 1
+                    return None
+                return given[0]
+
+            self.fn, self.convert, self.exact = guarded, None, False
         self.chunk: list[Any] = []
         self.flushed = -1
 
@@ -300,6 +250,8 @@ class AsyncStage(WorkerStage):
         """Work off up to `n` elements; True if a call suspended, so the loop had its turn."""
         fn, convert = self.fn, self.convert
         batch = edge.take(n)
+        if self.front is not None and not (batch := self.front(edge, batch)):
+            return False
         if not self.touched:
             self.touch()
         self.steer = False
@@ -354,10 +306,27 @@ class AsyncManyBody:
 
     fn: Callable[[Any], AsyncIterable[Any]]
     convert: Convert | None = None
+    hold: Hold | None = None
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
         """A stage with a worker that draws from one async iterable at a time."""
-        return AsyncManyStage(plan, circuit, self.fn, self.convert)
+        if not plan.guarded:
+            return AsyncManyStage(plan, circuit, self.fn, self.convert)
+        return HeldStage(plan, circuit, self.attempt)
+
+    async def attempt(self, item: Any) -> list[Any]:
+        """One attempt at an element: all that is given for it."""
+        return await collect_async(item, self._converted(item), self.hold)
+
+    async def _converted(self, item: Any) -> AsyncIterator[Any]:
+        outputs = self.fn(item).__aiter__()
+        index = 0
+        try:
+            async for out in outputs:
+                yield out if self.convert is None else self.convert(item, out, index)
+                index += 1
+        finally:
+            await close_iterator(outputs)
 
 
 class AsyncManyStage(WorkerStage):
@@ -383,8 +352,11 @@ class AsyncManyStage(WorkerStage):
             if self.ended or (not self.ins and self.complete_if_idle()):
                 return
             edge = self.next_edge() if n > 0 else None
-            if edge is not None:
-                [item] = edge.take(1)
+            batch = edge.take(1) if edge is not None else []
+            if batch and self.front is not None:
+                batch = self.front(edge, batch)  # type: ignore[arg-type]
+            if edge is not None and batch:
+                [item] = batch
                 if not self.touched:
                     self.touch()
                 self.received += 1
@@ -417,6 +389,19 @@ class AsyncManyStage(WorkerStage):
         finally:
             await close_iterator(outputs)
         return True
+
+
+class HeldStage(AsyncManyStage):
+    """Emits what the attempts at one element gave once that is decided, then takes the next."""
+
+    __slots__ = ()
+
+    def __init__(self, plan: NodePlan, circuit: Circuit, attempt: Attempt) -> None:
+        async def outputs(item: Any) -> AsyncIterator[Any]:
+            for output in await outputs_of(self, attempt, item):
+                yield output
+
+        super().__init__(plan, circuit, outputs, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import threading
 from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.edge import Edge
 from yukta_rx.streams.plan import Barrier, NodePlan, Outcome, Outlet
+from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.streams.pump import Pump
 from yukta_rx.streams.stage import SourceStage, Stage
 from yukta_rx.streams.sync import MapStage
-from yukta_rx.streams.threads import BlockingPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -175,7 +176,7 @@ class Circuit:
         def over(task: asyncio.Task[None]) -> None:
             # Not in `work`: a task that is cancelled before its first step never gets there.
             if task.cancelled():
-                stage.close(Outcome.CANCELLED)
+                stage.close(*stage.unsealed)
 
         stage.sealing = self.tasks.spawn(work(), f"yukta end marker {stage.plan.name}")
         stage.sealing.add_done_callback(over)
@@ -188,6 +189,18 @@ class Circuit:
     def report(self, stage: Stage, error: BaseException) -> None:
         """Log an error that nobody else will see."""
         log.error("node %s: %s", stage.plan.name or "?", error, exc_info=error)
+
+    def offload(self, stage: Stage, job: Callable[[], Any]) -> None:
+        """Have foreign clean-up code called in a thread; nobody waits for it."""
+
+        def work() -> None:
+            self.guard(stage, job)
+
+        try:
+            self.pool.submit(work)
+        except RuntimeError:
+            # The pool was closed meanwhile.
+            threading.Thread(target=work, name="yukta-blocking", daemon=True).start()
 
     def guard(self, stage: Stage, fn: Callable[[], Any]) -> None:
         """Call foreign clean-up code; its error is logged and hurts nobody."""

@@ -28,6 +28,7 @@ class Edge:
         "credit",
         "cur",
         "dead",
+        "dropped",
         "dst",
         "err",
         "held",
@@ -50,6 +51,8 @@ class Edge:
         self.used = 0
         self.held = 0
         self.passed = 0
+        self.dropped = 0
+        """Elements that a buffer at its end dropped, for want of room when they came."""
         self.blocked = 0.0
         """Seconds that the producer had an element to make and no credit here, up to now."""
         self.blocked_at: float | None = None
@@ -138,6 +141,16 @@ class Edge:
         """Put `batch[done:]` back in front: a control action stopped the batch that it was in."""
         self.cur = batch[done:] + self.cur[self.pos :]
         self.pos = 0
+
+    def drop_oldest(self, n: int) -> list[Any]:
+        """Take out up to `n` waiting elements for good; their credit goes back."""
+        held = self.held
+        dropped = self.take(n)
+        while len(dropped) < n and self.buf:
+            dropped = dropped + self.take(n - len(dropped))
+        self.held = held
+        self.credit += len(dropped)
+        return dropped
 
     def release(self, n: int) -> None:
         """Account for `n` worked-off elements; hands back credit at the low-water mark."""

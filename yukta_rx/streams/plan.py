@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
 if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.stage import Stage
@@ -28,12 +30,17 @@ class Slot(IntEnum):
 
     START = 0
     MERGE = 1
+    EDGE_BUFFER = 2
     VALVE = 3
     CALL = 4
-    CLOCKS = 5
-    STATUS = 6
-    RECORD = 7
-    BROADCAST = 8
+    ELEMENT_TIMEOUT = 5
+    RETRY = 6
+    ON_ERROR = 7
+    IDLE_TIMEOUT = 8
+    DEADLINE = 9
+    STATUS = 10
+    RECORD = 11
+    BROADCAST = 12
 
 
 class Outcome(Enum):
@@ -63,7 +70,10 @@ class Join(Protocol):
 
 
 class Gate(Protocol):
-    """What a valve contributes: how many elements may pass in front of the call."""
+    """What a valve contributes: how many elements may pass in front of the call.
+
+    It may also set the stage's `front`, which sees each batch before the call does.
+    """
 
     def attach(self, stage: Stage) -> None:
         """Remember the stage, to wake it when the gate changes."""
@@ -75,11 +85,38 @@ class Gate(Protocol):
         """`n` elements went through."""
 
 
+class Limit(Protocol):
+    """What an element timeout contributes: bounds one attempt."""
+
+    async def run(self, item: Any, attempt: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Await `attempt(item)`; raises when it takes too long, which cancels it."""
+
+
+class Retry(Protocol):
+    """What a retry contributes: whether, when and with what an element is tried again."""
+
+    async def again(self, item: Any, error: BaseException, attempt: int) -> bool:
+        """`attempt` failed: wait and return True for another one, False to give up."""
+
+    def numbered(self, item: Any, attempt: int) -> Any:
+        """The element as attempt number `attempt`, from 2 on, gets it."""
+
+
+class OnError(Protocol):
+    """What becomes of an element whose last attempt failed."""
+
+    def given_up(self, item: Any, error: BaseException, attempts: int) -> DeadLetter | None:
+        """What leaves by the port `error`, None to drop it; raises to fail the node."""
+
+
 class Watch(Protocol):
-    """What a clocks slot contributes: watches a stage from its start to its end."""
+    """What a clock slot contributes: watches a stage from its start to its end."""
 
     def start(self, stage: Stage) -> None:
         """The stage has its edges and gets going."""
+
+    def touched(self) -> None:
+        """First activity."""
 
     def stop(self) -> None:
         """The stage has ended."""
@@ -94,6 +131,14 @@ class Observer(Protocol):
     def ended(self, stage: Stage, outcome: Outcome, error: BaseException | None) -> None:
         """The stage has ended; its children do not know yet."""
 
+
+class DeadLetter(msgspec.Struct, frozen=True, gc=False):
+    """An element that was given up, on its way to the port `error`."""
+
+    value: Any
+
+
+ERROR_PORT: Final = "error"
 
 Tap = Callable[[str | None, Sequence[Any]], None]
 """Sees each batch of new elements, with its port, before any child can."""
@@ -119,13 +164,22 @@ class NodePlan:
     body: Body | None = None
     join: Join | None = None
     gate: Gate | None = None
-    watch: Watch | None = None
+    limit: Limit | None = None
+    retry: Retry | None = None
+    on_error: OnError | None = None
+    idle: Watch | None = None
+    deadline: Watch | None = None
     observer: Observer | None = None
     tap: Tap | None = None
     barrier: Barrier | None = None
     prefetch: int = PREFETCH
     """Window of the edges into this node, in elements."""
     last: Slot = Slot.START
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the call is made element by element, as attempts whose failure has a policy."""
+        return not (self.limit is None and self.retry is None and self.on_error is None)
 
     def write(self, slot: Slot, outlet: Outlet, **fields: Any) -> NodePlan:
         """This plan with `fields` in `slot`, or a new node behind `outlet` that has them."""

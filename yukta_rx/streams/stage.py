@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import EngineError
 from yukta_rx.model.message import Routed
-from yukta_rx.streams.plan import NodePlan, Outcome
+from yukta_rx.streams.plan import ERROR_PORT, DeadLetter, NodePlan, Outcome
 from yukta_rx.streams.pump import BATCH_SLOW
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
@@ -38,6 +39,10 @@ QUANTUM_MAX: Final = 1024
 BATCH_FAST: Final = 0.0005
 CALL_STALL: Final = 0.020
 """Seconds that one call may hold the loop before it is reported."""
+
+
+_NOT_PLAIN: Final = frozenset({NoneType, Routed, DeadLetter})
+"""Types in a chunk that are not simply for the default output."""
 
 
 def _has_elements(edge: Edge) -> bool:
@@ -51,17 +56,21 @@ class Stage:
     """Whether a call can be silent without holding the event loop."""
 
     __slots__ = (
+        "attempt",
         "circuit",
         "closing",
         "count",
         "culprit",
+        "dead_lettered",
         "default",
         "discarded",
         "draining",
         "emitted",
         "ended",
         "exact",
+        "failed",
         "filtered",
+        "front",
         "gate",
         "ins",
         "outs",
@@ -71,12 +80,15 @@ class Stage:
         "quantum",
         "queued",
         "received",
+        "retried",
         "sealing",
+        "skipped",
         "steer",
         "tap",
         "touched",
         "turn",
         "unrouted",
+        "unsealed",
     )
 
     def __init__(self, plan: NodePlan, circuit: Circuit) -> None:
@@ -84,6 +96,8 @@ class Stage:
         self.circuit = circuit
         self.gate = plan.gate
         self.tap = plan.tap
+        self.front: Callable[[Edge, list[Any]], list[Any]] | None = None
+        """What the gate does with a taken batch before the call: returns what goes into it."""
         self.exact = False
         self.ins: list[Edge] = []
         self.outs: list[Edge] = []
@@ -105,7 +119,16 @@ class Stage:
         self.filtered = 0
         self.discarded = 0
         self.unrouted = 0
+        self.failed = 0
+        """Elements that were given up after their last attempt, where there is a policy."""
+        self.retried = 0
+        self.dead_lettered = 0
+        self.skipped = 0
+        self.attempt = 1
+        """The attempt that is under way, or that was the last."""
         self.culprit: Any = None
+        self.unsealed: tuple[Outcome, BaseException | None] = (Outcome.CANCELLED, None)
+        """How it ends when the barrier is cancelled."""
         self.sealing: asyncio.Task[None] | None = None
         """Awaits the barrier of the completed stage; cancelled when nobody wants that any more."""
         if self.gate is not None:
@@ -123,8 +146,9 @@ class Stage:
 
     def start(self) -> None:
         """Get going; called once, after every stage of the circuit has its edges."""
-        if self.plan.watch is not None:
-            self.plan.watch.start(self)
+        for watch in (self.plan.idle, self.plan.deadline):
+            if watch is not None:
+                watch.start(self)
         self.wake()
 
     def wake(self) -> None:
@@ -203,6 +227,20 @@ class Stage:
                 return edge
         return None
 
+    def pass_round(self, edge: Edge, batch: list[Any]) -> None:
+        """Emit a taken batch as it is, without the call: the node is skipped."""
+        if not self.touched:
+            self.touch()
+        count = len(batch)
+        self.received += count
+        self.skipped += count
+        if self.gate is not None:
+            self.gate.passed(count)
+        edge.release(count)
+        self.emit(batch)
+        if self.more():
+            self.wake()
+
     def more(self) -> bool:
         """Something is left that another run could work on."""
         ins = self.ins
@@ -217,6 +255,8 @@ class Stage:
         self.touched = True
         if self.plan.observer is not None:
             self.plan.observer.touched(self)
+        if self.plan.deadline is not None:
+            self.plan.deadline.touched()
 
     def adapt(self, count: int, seconds: float) -> None:
         """Fit the quantum to what a batch of `count` took; report a call that stalls the loop."""
@@ -231,7 +271,7 @@ class Stage:
 
     def activity(self) -> int:
         """A count that changes whenever an element goes in or out."""
-        return self.received + self.emitted
+        return self.received + self.emitted + self.retried
 
     def working(self) -> bool:
         """Whether there is work now that only this stage can do; asked where `can_hang`."""
@@ -243,8 +283,8 @@ class Stage:
         """Hand `chunk`, which may hold None and `Routed`, to every live child it is for."""
         if not self.exact:
             kinds = set(map(type, chunk))
-            if NoneType in kinds or Routed in kinds:
-                chunk = self._sift(chunk)
+            if not kinds.isdisjoint(_NOT_PLAIN):
+                chunk = self.sift(chunk)
         if not chunk:
             return
         self.emitted += len(chunk)
@@ -257,7 +297,14 @@ class Stage:
         for edge in self.default:
             edge.push(chunk)
 
-    def _sift(self, chunk: list[Any]) -> list[Any]:
+    def emit_outputs(self, outputs: list[Any]) -> None:
+        """`emit` for what may hold a dead letter, also where the call itself is exact."""
+        exact, self.exact = self.exact, False
+        self.emit(outputs)
+        self.exact = exact
+
+    def sift(self, chunk: list[Any]) -> list[Any]:
+        """Send on what is for a named port; what is left is for the default output."""
         plain: list[Any] = []
         routed: dict[str, list[Any]] = {}
         for item in chunk:
@@ -265,6 +312,10 @@ class Stage:
                 self.filtered += 1
             elif type(item) is Routed:
                 routed.setdefault(item.port, []).append(item.value)
+            elif type(item) is DeadLetter:
+                routed.setdefault(ERROR_PORT, []).append(item.value)
+                self.dead_lettered += 1
+                self.emitted -= 1
             else:
                 plain.append(item)
         for port, items in routed.items():
@@ -329,13 +380,12 @@ class Stage:
     def end(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """End once: cancel what is upstream, tell the observer, then the children."""
         if self.ended:
-            if outcome is Outcome.CANCELLED and self.sealing is not None:
+            if outcome in (Outcome.CANCELLED, Outcome.FAILED) and self.sealing is not None:
+                self.unsealed = outcome, error
                 self.sealing.cancel()
             return
         self.ended = True
         self.steer = True
-        if self.plan.watch is not None:
-            self.plan.watch.stop()
         for edge in self.ins:
             self.discarded += edge.cancel()
         self.ins = []
@@ -350,6 +400,9 @@ class Stage:
 
     def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Second half of `end`: the observer, the children, the circuit."""
+        for watch in (self.plan.idle, self.plan.deadline):
+            if watch is not None:
+                watch.stop()
         observer = self.plan.observer
         if observer is not None:
             self.circuit.guard(self, lambda: observer.ended(self, outcome, error))

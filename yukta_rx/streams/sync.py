@@ -9,16 +9,20 @@ Feature: ENG-01, ENG-02.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.streams.aio import AsyncBody, HeldStage
+from yukta_rx.streams.attempts import collect, outputs_of
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.stage import SourceStage, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from yukta_rx.streams.attempts import Hold
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
 
@@ -27,38 +31,63 @@ if TYPE_CHECKING:
 class MapBody:
     """A function from one element to at most one: its value, None to drop, or `Routed`.
 
-    `exact` promises one element on the default port for each input, which saves the check.
+    `exact` promises one element on the default port for each input, which saves the check;
+    `again` is called instead for a further attempt.
     """
 
     fn: Callable[[Any], Any] | None
     exact: bool = False
+    again: Callable[[Any], Any] | None = None
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
-        """A stage that calls on the loop, a batch at a time."""
-        return MapStage(plan, circuit, self.fn, self.exact)
+        """A stage that calls on the loop, a batch at a time; in a thread where a call is timed."""
+        fn = self.fn
+        if plan.limit is None or fn is None:
+            return MapStage(plan, circuit, fn, self.exact, self.again)
+        call = self.again or fn
+
+        async def in_thread(item: Any) -> Any:
+            return await circuit.pool.call(call, item)
+
+        return AsyncBody(in_thread).stage(plan, circuit)
 
 
 class MapStage(Stage):
-    """Calls a plain function for a whole batch at once."""
+    """Calls a plain function for a whole batch at once.
 
-    __slots__ = ("fn",)
+    An element whose call raises is tried again by a task, if there is a policy for that; the
+    stage waits for it, so order is kept, and elements that do not fail pay nothing for it.
+    """
+
+    __slots__ = ("again", "fn", "recovery")
 
     def __init__(
-        self, plan: NodePlan, circuit: Circuit, fn: Callable[[Any], Any] | None, exact: bool
+        self,
+        plan: NodePlan,
+        circuit: Circuit,
+        fn: Callable[[Any], Any] | None,
+        exact: bool,
+        again: Callable[[Any], Any] | None = None,
     ) -> None:
         super().__init__(plan, circuit)
         self.fn = fn
+        self.again = again or fn
         self.exact = exact or fn is None
+        self.recovery: asyncio.Task[None] | None = None
 
     def run(self) -> None:
         """One batch through the function."""
         n = self.room()
+        if self.recovery is not None:
+            return
         if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
             return
         edge = self.next_edge()
         if edge is None:
             return
         batch = edge.take(n)
+        if self.front is not None and not (batch := self.front(edge, batch)):
+            return
         if not self.touched:
             self.touch()
         self.count = len(batch)
@@ -96,12 +125,49 @@ class MapStage(Stage):
     def _failed(self, edge: Edge, batch: list[Any], chunk: list[Any], error: BaseException) -> None:
         done = len(chunk)
         self.received += done + 1
-        self.discarded += len(batch) - done - 1
         if self.gate is not None:
             self.gate.passed(done + 1)
-        edge.release(len(batch))
+        guarded = self.plan.guarded
+        if guarded:
+            edge.untake(batch, done + 1)
+        else:
+            self.discarded += len(batch) - done - 1
+        edge.release(done if guarded else len(batch))
         self.emit(chunk)
-        self.fail(error, batch[done])
+        if not guarded:
+            self.fail(error, batch[done])
+        elif not self.ended:
+            edge.held = 1
+            self.recovery = self.circuit.tasks.spawn(
+                self._recover(edge, batch[done], error), f"yukta node {self.plan.name}"
+            )
+
+    async def _recover(self, edge: Edge, item: Any, error: BaseException) -> None:
+        """Attempts after the first; there is credit for what they give, one element at most."""
+        try:
+            given = await outputs_of(self, self._attempt, item, error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as last:
+            self.recovery = None
+            self.fail(last, item)
+            return
+        self.recovery = None
+        edge.release(1)
+        self.emit_outputs(given)
+        self.wake()
+
+    async def _attempt(self, item: Any) -> list[Any]:
+        try:
+            return [self.again(item)]  # type: ignore[misc]
+        except StopIteration:
+            raise RuntimeError("the function raised StopIteration") from None
+
+    def release(self) -> None:
+        """Give up the element that is being tried again."""
+        if self.recovery is not None:
+            self.discarded += 1
+            self.recovery.cancel()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,10 +175,22 @@ class ManyBody:
     """A function from one element to an iterable of elements, drawn as credit allows."""
 
     fn: Callable[[Any], Iterable[Any]]
+    hold: Hold | None = None
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
-        """A stage that draws from one iterable at a time, on the loop."""
-        return ManyStage(plan, circuit, self.fn)
+        """A stage that draws from one iterable at a time, on the loop; timed, in a thread."""
+        if not plan.guarded:
+            return ManyStage(plan, circuit, self.fn)
+
+        async def attempt(item: Any) -> list[Any]:
+            if plan.limit is None:
+                return self._drawn(item)
+            return await circuit.pool.call(self._drawn, item)
+
+        return HeldStage(plan, circuit, attempt)
+
+    def _drawn(self, item: Any) -> list[Any]:
+        return collect(item, self.fn(item), self.hold)
 
 
 class ManyStage(Stage):
@@ -156,10 +234,16 @@ class ManyStage(Stage):
         try:
             while len(chunk) < room:
                 if self.drawing is None:
+                    if chunk and self.front is not None:
+                        # It may emit by itself, which must come after what is in `chunk`.
+                        break
                     self.edge = self.next_edge() if taken < inputs else None
                     if self.edge is None:
                         break
-                    [self.culprit] = self.edge.take(1)
+                    batch = self.edge.take(1)
+                    if self.front is not None and not (batch := self.front(self.edge, batch)):
+                        break
+                    [self.culprit] = batch
                     taken += 1
                     if not self.touched:
                         self.touch()

@@ -11,16 +11,15 @@ Feature: ENG-01, ENG-02.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import queue
-import threading
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.streams.aio import AsyncBody, HeldStage
+from yukta_rx.streams.attempts import Hold, collect, outputs_of
 from yukta_rx.streams.plan import NodePlan, Outcome
-from yukta_rx.streams.pump import Pump
+from yukta_rx.streams.pool import to_loop
 from yukta_rx.streams.stage import SourceStage, Stage
 
 if TYPE_CHECKING:
@@ -29,133 +28,12 @@ if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
 
-T = TypeVar("T")
-
 THREAD_BATCH: Final = 32
 """Elements that go to a thread in one piece, at most."""
 
 TRIP_FAST: Final = 0.005
 TRIP_SLOW: Final = 0.020
 """Seconds in a thread at which a batch grows or shrinks: children see nothing before it is back."""
-
-
-class BlockingPool:
-    """A bounded pool of daemon threads for blocking calls.
-
-    Daemon threads, unlike those of `concurrent.futures`, cannot keep a process from exiting when
-    a call hangs. Threads are made as they are needed and end when the pool is closed; a call that
-    never returns keeps its thread, and `abandon` makes room for another in its place.
-    """
-
-    __slots__ = ("_backlog", "_closed", "_idle", "_jobs", "_lock", "_size", "_started")
-
-    def __init__(self, size: int = 16) -> None:
-        if size < 1:
-            raise ValueError(f"a pool needs at least 1 thread, not {size}")
-        self._size = size
-        self._started = 0
-        self._closed = False
-        self._lock = threading.Lock()
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # A job is promised a thread when it is submitted, an idle or a new one, or it is in the
-        # backlog. Counting threads that wait in `get` would race with those just leaving it.
-        self._idle = 0
-        self._backlog = 0
-
-    def submit(self, job: Callable[[], None]) -> None:
-        """Run `job`, which reports its own errors, in a thread as soon as one is free."""
-        with self._lock:
-            if self._closed:
-                raise RuntimeError("the pool is closed")
-            self._jobs.put(job)
-            if self._idle:
-                self._idle -= 1
-            elif self._started < self._size:
-                self._start()
-            else:
-                self._backlog += 1
-
-    def abandon(self) -> None:
-        """A call may not come back: let another thread take its place."""
-        with self._lock:
-            self._size += 1
-            if self._backlog and not self._closed:
-                self._backlog -= 1
-                self._start()
-
-    def reclaim(self) -> None:
-        """A call that was abandoned came back after all: one thread less is needed again."""
-        with self._lock:
-            self._size -= 1
-
-    def close(self) -> None:
-        """Let the threads end once the jobs at hand are done; does not wait."""
-        with self._lock:
-            self._closed = True
-            for _ in range(self._started):
-                self._jobs.put(None)
-
-    def _start(self) -> None:
-        self._started += 1
-        threading.Thread(target=self._serve, name="yukta-blocking", daemon=True).start()
-
-    def _serve(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
-            # An idle thread must not keep alive what its last job was about.
-            del job
-            with self._lock:
-                if self._backlog:
-                    self._backlog -= 1
-                elif self._started > self._size and not self._closed:
-                    self._started -= 1
-                    return
-                else:
-                    self._idle += 1
-
-    async def call(self, fn: Callable[..., T], *args: Any) -> T:
-        """Await one blocking call, in a copy of the caller's context."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
-        pump = Pump.of(loop)
-        context = contextvars.copy_context()
-
-        def back(result: T | None, error: BaseException | None) -> None:
-            pump.outside -= 1
-            if future.done():
-                return
-            if error is None:
-                future.set_result(result)  # type: ignore[arg-type]
-            elif isinstance(error, StopIteration):
-                future.set_exception(RuntimeError("the function raised StopIteration"))
-            else:
-                future.set_exception(error)
-
-        def job() -> None:
-            result: T | None = None
-            error: BaseException | None = None
-            try:
-                result = context.run(fn, *args)
-            except BaseException as raised:
-                error = raised
-            _to_loop(loop, back, result, error)
-
-        pump.outside += 1
-        try:
-            self.submit(job)
-        except BaseException:
-            pump.outside -= 1
-            raise
-        return await future
-
-
-def _to_loop(loop: asyncio.AbstractEventLoop, back: Callable[..., None], *args: Any) -> None:
-    """Hand a thread's result to the loop; a loop that is gone wants no results."""
-    try:
-        loop.call_soon_threadsafe(back, *args)
-    except RuntimeError:
-        if not loop.is_closed():
-            raise
 
 
 class _ThreadMixin(Stage):
@@ -168,7 +46,7 @@ class _ThreadMixin(Stage):
         context = circuit.context
 
         def run() -> None:
-            _to_loop(circuit.loop, returned, context.copy().run(job))
+            to_loop(circuit.loop, returned, context.copy().run(job))
 
         def returned(result: Any) -> None:
             circuit.pump.outside -= 1
@@ -187,51 +65,86 @@ class _ThreadMixin(Stage):
 class ThreadBody:
     """A blocking function from one element to at most one (`many=False`) or to a list.
 
-    Runs in the circuit's `BlockingPool`, up to 32 elements in one piece.
+    Runs in the circuit's `BlockingPool`, up to 32 elements in one piece; one by one where each
+    call is timed.
     """
 
     fn: Callable[[Any], Any]
     many: bool = False
+    hold: Hold | None = None
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
         """A stage that calls in a thread."""
-        return ThreadStage(plan, circuit, self.fn, self.many)
+        if plan.limit is None:
+            return ThreadStage(plan, circuit, self)
+        if self.many:
+
+            async def attempt(item: Any) -> list[Any]:
+                return await circuit.pool.call(self.outputs, item)
+
+            return HeldStage(plan, circuit, attempt)
+
+        async def call(item: Any) -> Any:
+            return await circuit.pool.call(self.fn, item)
+
+        return AsyncBody(call).stage(plan, circuit)
+
+    def outputs(self, item: Any) -> list[Any]:
+        """All that the function gives for an element; runs in a thread."""
+        made = self.fn(item)
+        return collect(item, made, self.hold) if self.many else [made]
 
 
 class ThreadStage(_ThreadMixin):
     """Sends batches to a thread; outputs beyond the credit wait here, as does the next batch."""
 
-    __slots__ = ("busy", "failure", "finished", "fn", "many", "pending", "taken")
+    __slots__ = (
+        "body",
+        "busy",
+        "edge",
+        "failure",
+        "finished",
+        "fn",
+        "guarded",
+        "many",
+        "pending",
+        "recovery",
+        "taken",
+    )
 
     can_hang = True
 
-    def __init__(
-        self, plan: NodePlan, circuit: Circuit, fn: Callable[[Any], Any], many: bool
-    ) -> None:
+    def __init__(self, plan: NodePlan, circuit: Circuit, body: ThreadBody) -> None:
         super().__init__(plan, circuit)
-        self.fn = fn
-        self.many = many
+        self.body = body
+        self.fn = body.fn
+        self.many = body.many
+        self.guarded = plan.guarded
         self.busy = False
+        self.recovery: asyncio.Task[None] | None = None
+        self.edge: Edge | None = None
+        """Where the last batch came from."""
         self.finished = 0
         """Calls that returned, written by the thread: a sign of life within a batch."""
         self.pending: list[Any] = []
         self.taken: tuple[Edge, int] | None = None
         """What `pending` was made of; released, and so demanded anew, when all of it is emitted."""
         self.failure: tuple[BaseException, Any] | None = None
-        """Ends the stage once what came before the failure is emitted."""
+        """What the policy is asked about, or else ends the stage, once what came before it is
+        emitted."""
         self.quantum = 1
 
     def activity(self) -> int:
         """Calls that returned count as they do, not only with their batch."""
-        return self.finished + self.emitted
+        return self.finished + self.emitted + self.retried
 
     def working(self) -> bool:
-        """A batch is out in a thread."""
-        return self.busy
+        """A batch is out in a thread, or an element is tried again."""
+        return self.busy or self.recovery is not None
 
     def run(self) -> None:
         """Flush what waits for credit, then send the next batch."""
-        if self.busy:
+        if self.busy or self.recovery is not None:
             if self.closing:
                 self.settle()
             if self.pruning:
@@ -240,7 +153,13 @@ class ThreadStage(_ThreadMixin):
         if self.taken is not None and not self._flush():
             return
         if self.failure is not None:
-            self.fail(*self.failure)
+            (error, item), self.failure = self.failure, None
+            if self.guarded and self.edge is not None:
+                self.recovery = self.circuit.tasks.spawn(
+                    self._recover(self.edge, item, error), f"yukta node {self.plan.name}"
+                )
+            else:
+                self.fail(error, item)
             return
         n = min(self.room(), THREAD_BATCH)
         if self.ended or (not self.ins and self.complete_if_idle()) or n < 1:
@@ -249,8 +168,11 @@ class ThreadStage(_ThreadMixin):
         if edge is None:
             return
         batch = edge.take(n)
+        if self.front is not None and not (batch := self.front(edge, batch)):
+            return
         if not self.touched:
             self.touch()
+        self.edge = edge
         self.steer = False
         self.busy = True
         self._send(lambda: self._in_thread(batch), lambda result: self._back(edge, batch, *result))
@@ -264,7 +186,9 @@ class ThreadStage(_ThreadMixin):
                 break
             done += 1
             try:
-                if self.many:
+                if self.guarded:
+                    outs.extend(self.body.outputs(item))
+                elif self.many:
                     outs.extend(self.fn(item))
                 else:
                     outs.append(self.fn(item))
@@ -297,14 +221,34 @@ class ThreadStage(_ThreadMixin):
         if self.gate is not None:
             self.gate.passed(done)
         if error is not None:
-            self.discarded += len(batch) - done
             self.failure = error, batch[done - 1]
+        if error is not None and not self.guarded:
+            self.discarded += len(batch) - done
         elif done < len(batch):
             edge.untake(batch, done)
         edge.held = done
-        self.taken = edge, done
+        self.taken = edge, done - int(error is not None and self.guarded)
         self.pending = outs
         self.wake()
+
+    async def _recover(self, edge: Edge, item: Any, error: BaseException) -> None:
+        """Attempts after the first; then its outputs wait for credit like any others."""
+        try:
+            given = await outputs_of(self, self._attempt, item, error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as last:
+            self.recovery = None
+            self.fail(last, item)
+            return
+        self.recovery = None
+        edge.held = 1
+        self.taken = edge, 1
+        self.pending = given
+        self.wake()
+
+    async def _attempt(self, item: Any) -> list[Any]:
+        return await self.circuit.pool.call(self.body.outputs, item)
 
     def _flush(self) -> bool:
         """Emit what there is credit for; True when nothing waits any more."""
@@ -323,12 +267,17 @@ class ThreadStage(_ThreadMixin):
         if self.taken is not None:
             (edge, done), self.taken = self.taken, None
             edge.release(done)
+            # Its failed element is not worked off yet, and keeps the edge from ending.
+            edge.held = int(self.guarded and self.failure is not None)
         return True
 
     def release(self) -> None:
         """What could not be emitted any more is dropped, and counted."""
         self.discarded += len(self.pending)
         self.pending = []
+        if self.recovery is not None:
+            self.discarded += 1
+            self.recovery.cancel()
         if self.busy:
             # Whether the call ever comes back or not, it takes no thread from others.
             self.circuit.pool.abandon()
@@ -421,13 +370,4 @@ class ThreadIterableStage(_ThreadMixin, SourceStage):
         iterator, self.iterator = self.iterator, None
         close = getattr(iterator, "close", None)
         if close is not None:
-            circuit = self.circuit
-
-            def job() -> None:
-                circuit.guard(self, close)
-
-            try:
-                circuit.pool.submit(job)
-            except RuntimeError:
-                # The pool was closed while the last trip was out.
-                threading.Thread(target=job, name="yukta-blocking", daemon=True).start()
+            self.circuit.offload(self, close)

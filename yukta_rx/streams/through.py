@@ -14,6 +14,7 @@ from yukta_rx.streams.aio import WorkerStage, close_iterator
 
 if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit
+    from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.plan import NodePlan
     from yukta_rx.streams.stage import Stage
 
@@ -66,8 +67,9 @@ class Inlet(AsyncIterator[Any]):
             if not stage.ins and stage.open():
                 raise StopAsyncIteration
             edge = stage.next_edge() if stage.open() else None
-            if edge is not None:
-                [item] = edge.take(1)
+            batch = [] if edge is None else stage.admitted(edge)
+            if edge is not None and batch:
+                [item] = batch
                 stage.received += 1
                 stage.culprit = item
                 if not stage.touched:
@@ -101,6 +103,12 @@ class StreamStage(WorkerStage):
     def working(self) -> bool:
         """The function works on what it took, or finishes after its last input."""
         return self.busy and not self.inlet.waiting
+
+    def admitted(self, edge: Edge) -> list[Any]:
+        """One element for the function; none if the gate holds it or sends it round."""
+        if self.front is None:
+            return edge.take(1)
+        return self.front(edge, edge.take(1)) if self.room() > 0 else []
 
     def open(self) -> bool:
         """Whether the gate lets an element through now."""

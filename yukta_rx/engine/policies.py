@@ -1,0 +1,176 @@
+"""NodePolicies: what the engine does about one node's failures and time, joined to its run.
+
+Decides nothing itself: the operators do. It makes them from the policy and says what they did, as
+events. Features: ENG-04, ENG-05.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from yukta_rx import operators as ops
+from yukta_rx.errors import BadInputError, YuktaError
+from yukta_rx.model.message import Message, copy_payload
+from yukta_rx.model.policy import NodePolicy, OnError
+from yukta_rx.model.times import rfc3339
+from yukta_rx.model.weight import weigh
+from yukta_rx.streams.attempts import Hold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from yukta_rx.operators import Operator
+    from yukta_rx.security.variables import Scope, Template
+    from yukta_rx.streams.clock import Clock
+
+
+class Timers(Protocol):
+    """Limits of a node that only its first message tells; callable from any thread."""
+
+    def retime(self, limit: float | None) -> None:
+        """The idle timeout in seconds, None for none."""
+
+    def set_deadline(self, limit: float) -> None:
+        """The node deadline in seconds from its first activity on."""
+
+
+def describe(error: BaseException) -> str:
+    """One line that says what an error is about, without a traceback."""
+    text = str(error)
+    return text if text else type(error).__name__
+
+
+def guarded(policy: NodePolicy) -> bool:
+    """Whether a node's plugin is called in attempts, whose failure has a policy."""
+    return (
+        policy.retry is not None
+        or policy.on_error is not OnError.FAIL
+        or policy.element_timeout_ms is not None
+    )
+
+
+def milliseconds(text: Any, template: Template, scope: Scope) -> float:
+    """The seconds that `text`, an expression of milliseconds, gives.
+
+    Raises:
+        BadInputError: it gives no number from 1 on.
+    """
+    value = template.resolve(scope)
+    if not value >= 1:
+        raise BadInputError(f"`{text}` gives {value}, but a time limit is 1 ms at least")
+    return float(value) / 1000
+
+
+class NodePolicies:
+    """The policies of one node in one run.
+
+    Args:
+        node_id: the node.
+        policy: its `engine` object.
+        clock: the node's pausable time.
+        wall: the time of day.
+        say: says an event of the node: type and data.
+        held_bytes: what one attempt may hold back.
+    """
+
+    __slots__ = ("_clock", "_discarded", "_held_bytes", "_node_id", "_policy", "_say", "_wall")
+
+    def __init__(
+        self,
+        node_id: str,
+        policy: NodePolicy,
+        clock: Clock,
+        *,
+        wall: Callable[[], datetime],
+        say: Callable[[str, dict[str, Any]], None],
+        held_bytes: int,
+    ) -> None:
+        self._node_id = node_id
+        self._policy = policy
+        self._clock = clock
+        self._wall = wall
+        self._say = say
+        self._held_bytes = held_bytes
+        self._discarded: dict[str, int] = {}
+        """Outputs of the failed attempt at a message, by its id, until they are told."""
+
+    def hold(self) -> Hold | None:
+        """How much an attempt may hold back; None where nothing is held back."""
+        return Hold(_weigh, self._held_bytes, self._note) if guarded(self._policy) else None
+
+    def around_call(
+        self, element_timeout: float | Callable[[Message], float] | None
+    ) -> list[Operator]:
+        """The operators behind the call, as far as the policy asks for them."""
+        policy = self._policy
+        made: list[Operator] = []
+        if element_timeout is not None:
+            made.append(ops.element_timeout(ops.ElementTimeout(self._clock, element_timeout)))
+        if policy.retry is not None:
+            backoff = ops.Backoff(
+                policy.retry, self._clock, numbered=Message.numbered, on_retry=self._retried
+            )
+            made.append(ops.retry(backoff))
+        if guarded(policy):
+            ledger = ops.FailureLedger(
+                policy.on_error,
+                policy.failure_budget,
+                self._clock,
+                letter=self._letter,
+                on_failure=self._failed,
+            )
+            made.append(ops.on_error(ledger))
+        return made
+
+    # -- told by the operators
+
+    def _note(self, msg: Message, outputs: int) -> None:
+        # From a thread, where the plugin runs in one.
+        self._discarded[msg.id] = outputs
+
+    def _retried(self, msg: Message, error: BaseException, attempt: int, seconds: float) -> None:
+        outputs = self._discarded.pop(msg.id, 0)
+        data: dict[str, Any] = {"messageId": msg.id, "attempt": attempt - 1, "outputs": outputs}
+        self._say("node.attempt_discarded", data)
+        delay = {"delayMs": round(seconds * 1000), "error": _shown(error)}
+        self._say("node.retry", {"messageId": msg.id, "attempt": attempt, **delay})
+
+    def _failed(self, msg: Message, error: BaseException, attempts: int, action: OnError) -> None:
+        outputs = self._discarded.pop(msg.id, 0)
+        if outputs:
+            data = {"messageId": msg.id, "attempt": attempts, "outputs": outputs}
+            self._say("node.attempt_discarded", data)
+        self._say(
+            "node.message_failed",
+            {
+                "messageId": msg.id,
+                "attempts": attempts,
+                "error": _shown(error),
+                "action": str(action),
+            },
+        )
+        if action is OnError.ROUTE:
+            exception = type(error).__name__
+            self._say("node.dead_letter", {"messageId": msg.id, "exception": exception})
+
+    def _letter(self, msg: Message, error: BaseException, attempts: int) -> Message:
+        """The message as it came, tagged, and with an id that tells it from the message itself."""
+        headers = {
+            **msg.headers,
+            "failure.attempts": attempts,
+            "failure.exception": type(error).__name__,
+            "failure.time": rfc3339(self._wall()),
+            "origDest": self._node_id,
+            "failureReason": describe(error),
+        }
+        return msg.derive(self._node_id, -1, copy_payload(msg.payload), headers)
+
+
+def _weigh(output: Any) -> int:
+    return 0 if output is None else weigh(getattr(output, "payload", output))
+
+
+def _shown(error: BaseException) -> dict[str, Any]:
+    shown = {"exception": type(error).__name__, "detail": describe(error)}
+    return shown | ({"code": error.code} if isinstance(error, YuktaError) else {})

@@ -1,0 +1,107 @@
+"""edge_buffer: a bounded buffer in front of a node that is slower than its parents.
+
+Feature: ENG-01.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.model.policy import Overflow
+from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
+from yukta_rx.streams.buffer import DropBody, SpillBody
+from yukta_rx.streams.flow import Flow
+from yukta_rx.streams.plan import NodePlan, Slot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from yukta_rx.streams.buffer import OnDrop
+
+
+class _AtOnce:
+    """The buffer's failure is the node's, at once: its join rule has spoken in front of it."""
+
+    def parent_failed(self, parent: str, error: BaseException) -> BaseException:
+        return error
+
+    def parent_ended(self, parent: str, error: BaseException | None) -> BaseException | None:
+        return error
+
+
+def _ignore(*_facts: Any) -> None:
+    pass
+
+
+def _same(item: Any) -> Any:
+    return item
+
+
+@back_pressure(BackPressureKind.DROPS)
+def edge_buffer(
+    size: int,
+    overflow: Overflow,
+    *,
+    on_drop: OnDrop = _ignore,
+    folder: Path | None = None,
+    flatten: Callable[[Any], Any] = _same,
+) -> Operator:
+    """Keep up to `size` elements for the node behind, and never hold up the parents.
+
+    Marble (`size` = 2, DROP_OLDEST, the node behind takes one element per `t`)::
+
+        source:  -1-2-3-4-5------|
+        node:    --------t--t--t
+        result:  --------4--5----|
+        dropped: ------1-2-3
+
+    With SPILL what finds no room waits on disk and nothing is lost; with BLOCK the source is
+    paced, `size` elements deep.
+
+    Emits when: an element waits and the node behind takes one.
+    Back-pressures when: never, where it drops. With BLOCK, `size` elements wait; with SPILL, the
+        disk is written.
+    Completes when: the source has completed and all that waits is worked off.
+    Fails when: the join rule in front of it says so, at once. With SPILL also when the disk cannot
+        be written, or an element cannot.
+    Cancels when: the node behind has cancelled; what waits is dropped.
+    Discards: with DROP_OLDEST and DROP_NEWEST what finds no room; it goes to the port `dropped`
+        as far as that has credit.
+
+    Args:
+        size: elements in memory, 1 or more; an element in the call is not counted.
+        overflow: what happens to one more.
+        on_drop: hears of what was dropped, with the edge whose elements found no room.
+        folder: where SPILL keeps its files; the system's temporary folder if None.
+        flatten: makes of an element what SPILL can write.
+
+    Raises:
+        ValueError: `size` is below 1.
+    """
+    if size < 1:
+        raise ValueError(f"size must be 1 or more, not {size}")
+
+    def apply(flow: Flow[Any]) -> Flow[Any]:
+        if overflow is Overflow.BLOCK:
+            plan = flow.write(Slot.EDGE_BUFFER).plan
+            return Flow(replace(plan, prefetch=size))
+        spills = overflow is Overflow.SPILL
+        body = (
+            SpillBody(size, folder, flatten)
+            if spills
+            else DropBody(size, overflow is Overflow.DROP_OLDEST, on_drop)
+        )
+        buffer = flow.write(Slot.EDGE_BUFFER, body=body)
+        return Flow(
+            NodePlan(
+                name=buffer.plan.name,
+                parents=(buffer.outlet,),
+                join=_AtOnce(),
+                prefetch=size,
+                last=Slot.EDGE_BUFFER,
+            )
+        )
+
+    return apply

@@ -1,0 +1,176 @@
+"""Several calls of one async node at once, each a task; outputs in order, or as they come.
+
+Feature: ENG-02.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.streams.attempts import outputs_of
+from yukta_rx.streams.stage import Stage
+
+if TYPE_CHECKING:
+    from yukta_rx.streams.attempts import Attempt
+    from yukta_rx.streams.circuit import Circuit
+    from yukta_rx.streams.edge import Edge
+    from yukta_rx.streams.plan import NodePlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConcurrentBody:
+    """A coroutine function from one element to a list, up to `most` calls at once.
+
+    Outputs of one call are held back until it has ended; with `ordered` also until those of every
+    element before it are emitted.
+    """
+
+    attempt: Attempt
+    most: int
+    ordered: bool = True
+
+    def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
+        """A stage with a task per call."""
+        return ConcurrentStage(plan, circuit, self)
+
+
+class _Call:
+    """One element in a call, or with its outputs on their way out."""
+
+    __slots__ = ("edge", "error", "item", "outputs", "task")
+
+    def __init__(self, edge: Edge, item: Any) -> None:
+        self.edge = edge
+        self.item = item
+        self.outputs: list[Any] | None = None
+        self.error: BaseException | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class ConcurrentStage(Stage):
+    """Takes elements while calls are free; what was taken and not emitted is `most` at the most."""
+
+    can_hang = True
+
+    __slots__ = ("body", "calls", "failing", "finished", "leaving")
+
+    def __init__(self, plan: NodePlan, circuit: Circuit, body: ConcurrentBody) -> None:
+        super().__init__(plan, circuit)
+        self.body = body
+        self.calls: dict[_Call, None] = {}
+        """In the order in which their elements came."""
+        self.leaving: deque[_Call] = deque()
+        """Ended, in the order in which they leave."""
+        self.failing = False
+        self.finished = 0
+
+    def working(self) -> bool:
+        """A call is out."""
+        return len(self.calls) > len(self.leaving)
+
+    def activity(self) -> int:
+        """Calls that ended count too, whatever they gave."""
+        return super().activity() + self.finished
+
+    def run(self) -> None:
+        """Emit what has ended, then take as many elements as there are free calls."""
+        if self.closing:
+            self.settle()
+        if self.pruning:
+            self.prune()
+        if not self.ended:
+            self._flush()
+        while not (self.ended or self.failing) and len(self.calls) < self.body.most:
+            if self.front is not None and self.calls and self.body.ordered:
+                # What goes round the call must not overtake what is in one.
+                break
+            if not self._take():
+                break
+        if not (self.ended or self.calls):
+            self.complete_if_idle()
+
+    def _take(self) -> bool:
+        """Take one element; False if there is none, or no room for what it may give."""
+        edge = self.next_edge() if self.room() > 0 else None
+        if edge is None:
+            return False
+        held = edge.held
+        batch = edge.take(1)
+        if self.front is not None:
+            batch = self.front(edge, batch)
+        edge.held = held + len(batch)
+        if batch:
+            if not self.touched:
+                self.touch()
+            self.received += 1
+            if self.gate is not None:
+                self.gate.passed(1)
+            call = _Call(edge, batch[0])
+            self.calls[call] = None
+            call.task = self.circuit.tasks.spawn(self._work(call), f"yukta node {self.plan.name}")
+        return True
+
+    async def _work(self, call: _Call) -> None:
+        try:
+            call.outputs = await self._outputs(call.item)
+        except asyncio.CancelledError as error:
+            if self.ended:
+                raise
+            call.error = RuntimeError(f"the call was cancelled from inside: {error!r}")
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            call.error = error
+        if self.ended:
+            return
+        self.finished += 1
+        self.failing = self.failing or call.error is not None
+        if not self.body.ordered:
+            self.leaving.append(call)
+        self.wake()
+
+    async def _outputs(self, item: Any) -> list[Any]:
+        if self.plan.guarded:
+            return await outputs_of(self, self.body.attempt, item)
+        return await self.body.attempt(item)
+
+    def _flush(self) -> None:
+        """Emit outputs as far as there is credit."""
+        while not self.ended:
+            if self.body.ordered and not self.leaving and self.calls:
+                first = next(iter(self.calls))
+                if first.outputs is not None or first.error is not None:
+                    self.leaving.append(first)
+            if not self.leaving:
+                return
+            call = self.leaving[0]
+            if call.error is not None:
+                self.fail(call.error, call.item)
+                return
+            outputs = call.outputs or []
+            room = min((edge.credit for edge in self.outs), default=len(outputs))
+            chunk, call.outputs = outputs[:room], outputs[room:]
+            if chunk:
+                self.emit_outputs(chunk)
+            if call.outputs:
+                return
+            self.leaving.popleft()
+            del self.calls[call]
+            held = call.edge.held
+            call.edge.release(1)
+            call.edge.held = held - 1
+            if self.closing:
+                self.settle()
+
+    def release(self) -> None:
+        """Cancel every call that is out; what was taken and not emitted is lost, and counted."""
+        failed = sum(call.error is not None for call in self.calls)
+        self.discarded += len(self.calls) - min(failed, 1)
+        for call in self.calls:
+            if call.task is not None and not call.task.done():
+                call.task.cancel()
+        self.calls.clear()
+        self.leaving.clear()
