@@ -33,7 +33,8 @@ def command(
 
     Results are written to stdout as JSON lines {"nodeId", "messageId", "payload"}; progress, log
     lines and the summary to stderr. Ctrl-C lets messages under way finish, a second one stops at
-    once. Files below the folder of FILE may be read.
+    once. Files below the folder of FILE may be read; the workflows that SUB_WORKFLOW nodes name are
+    looked for in its JSON files.
 
     Exits with 0 if the run ends SUCCESS, 1 if it ends otherwise, 3 if the workflow is not valid,
     124 if the run deadline passed, 130 if it was interrupted.

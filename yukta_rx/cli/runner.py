@@ -21,8 +21,10 @@ from yukta_rx.cli.console import (
 from yukta_rx.cli.documents import check_file, folder_of, settings_for, with_folder
 from yukta_rx.cli.inputs import read_payload, read_timeout
 from yukta_rx.cli.keys import Interrupts, StepKeys
+from yukta_rx.cli.sub_workflows import lines_of, workflows_below
 from yukta_rx.cli.views import STYLES, JsonView, LineView, View
 from yukta_rx.definitions.prepare import prepare
+from yukta_rx.engine.local import LocalChildren
 from yukta_rx.engine.run import DEADLINE, Run
 from yukta_rx.errors import UnserialisablePayloadError
 from yukta_rx.model.codec import dumps_plain
@@ -58,6 +60,7 @@ class RunRequest:
 @dataclass(frozen=True, slots=True)
 class _Job:
     prepared: PreparedWorkflow
+    below: dict[str, PreparedWorkflow]
     settings: Settings
     folder: Path
     payload: Any
@@ -92,7 +95,8 @@ def _read(request: RunRequest) -> _Job:
     folder = folder_of(request.file)
     settings = with_folder(settings, folder)
     prepared = prepare(definition, registry, settings=settings, base_dir=folder)
-    return _Job(prepared, settings, folder, payload, timeout, request.step)
+    below = workflows_below(request.file, prepared, registry, settings, folder)
+    return _Job(prepared, below, settings, folder, payload, timeout, request.step)
 
 
 def view_for(console: Console) -> View:
@@ -118,6 +122,13 @@ async def _run(console: Console, job: _Job) -> int:
         base_dir=job.folder,
         timeout=job.timeout,
         step_mode=job.step,
+        start_child=LocalChildren(
+            job.below,
+            settings=job.settings,
+            emit=view.event if console.as_json else lines_of(view.event),
+            base_dir=job.folder,
+            timeout=job.timeout,
+        ),
     )
     results.run = run
     interrupts = Interrupts(run, console)

@@ -64,6 +64,7 @@ def run(detail: Mapping[str, Any]) -> Iterator[str]:
     facts = [
         ("run", str(detail["executionId"])),
         ("workflow", f"{detail['sessionId']}/{detail['workflowId']}"),
+        ("parent", str(detail.get("parentExecutionId") or "")),
         ("status", status_of(detail)),
         ("started", f"{started}, took {took}" if took else started),
         ("labels", ", ".join(f"{k}={v}" for k, v in (detail.get("labels") or {}).items())),
