@@ -766,3 +766,86 @@ async def test_a_paused_child_does_not_time_out_its_parents_node():
         status = await run.wait()
 
     assert status is TaskStatus.SUCCESS
+
+
+# --- under the policies of the engine ------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_repeated_attempt_runs_a_new_child_that_makes_the_same_ids():
+    flaky = flow("child", IN, ("shop", "REFUSE"), OUT, edges="in>shop in>out")
+    policy = {"retry": {"maxAttempts": 3, "backoffMs": 1000}}
+    async with engine_with(flaky, parent("child", engine=policy)) as engine:
+        run = await engine.start("s", "parent")
+        status = await run.wait()
+        found = children(engine, run)
+        pages = [engine.results.get(item["executionId"]).read() for item in found]
+        ids = [[item.message_id for item in page.items if item.message_id] for page in pages]
+
+    assert status is TaskStatus.FAILURE
+    assert [item["status"] for item in found] == ["FAILURE"] * 3
+    assert ids[0]
+    assert ids[0] == ids[1] == ids[2]
+
+
+@virtual_time
+async def test_case_05_no_level_tries_again_what_is_too_deep():
+    again = {"retry": {"maxAttempts": 5, "backoffMs": 10}}
+    own = flow("loop", IN, sub("loop", engine=again), OUT)
+    async with engine_with(own) as engine:
+        run = await engine.start("s", "loop", {"a": 1})
+        await run.wait()
+        below = statuses(engine)
+
+    assert below == ["FAILURE"] * 5
+
+
+@virtual_time
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144])
+async def test_case_52_a_cancel_while_50_children_start_at_once_leaves_none_running(turns):
+    at_once = parent(count=50, engine={"concurrency": {"max": 50}})
+    async with engine_with(SLOW, at_once) as engine:
+        run = await engine.start("s", "parent")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await run.stop(StopMode.CANCEL)
+        status = await run.wait()
+        below = statuses(engine)
+        live = dict(engine._starter.live)
+
+    assert status is TaskStatus.CANCELLED
+    assert set(below) <= {"CANCELLED"}
+    assert live == {}
+
+
+@virtual_time
+async def test_several_children_of_one_node_run_at_once_and_their_results_keep_the_order():
+    at_once = parent(count=20, engine={"concurrency": {"max": 10}})
+    async with engine_with(SLOW, at_once) as engine:
+        run = await engine.start("s", "parent")
+        await asyncio.sleep(0.5)
+        living = statuses(engine)
+        await run.pause()
+        await asyncio.sleep(100)
+        held = [item["paused"] for item in children(engine, run)]
+        await run.resume()
+        status = await run.wait()
+        emitted = await results(run)
+
+    assert status is TaskStatus.SUCCESS
+    assert living == ["RUNNING"] * 10
+    assert held == [True] * 10
+    assert [item["results"][0]["n"] for item in emitted] == list(range(20))
+
+
+@virtual_time
+async def test_an_element_timeout_cancels_the_child():
+    stuck = flow("child", IN, ("wait", "DELAY", {"ms": 60_000}), OUT)
+    async with engine_with(stuck, parent("child", engine={"elementTimeoutMs": 1000})) as engine:
+        run = await engine.start("s", "parent")
+        await run.wait()
+        below = statuses(engine)
+        error = run.detail["error"]
+
+    assert error["code"] == "element_timeout"
+    assert below == ["CANCELLED"]
