@@ -1,17 +1,20 @@
-"""Real contexts for plugins that are called directly, and runs of nodes in a line.
+"""Real contexts for plugins that are called directly, runs of nodes in a line, and web servers.
 
-The contexts have a clock that a test moves by hand; the runs take place in the engine itself.
+The contexts have a clock that a test moves by hand; the runs take place in the engine itself; the
+servers listen on real sockets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiohttp import web as aiohttp_web
 
 from yukta_rx.config.load import load_settings
 from yukta_rx.definitions.parse import parse_definition
@@ -23,7 +26,7 @@ from yukta_rx.streams.clock import PausableClock
 from yukta_rx.testing.clock import run_virtual
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
 
@@ -91,7 +94,9 @@ class Bench:
 def bench(tmp_path: Path) -> Callable[..., Bench]:
     """Make a bench; `allowed` folders may be read, relative paths start at `tmp_path`."""
 
-    def make(*, payload: Any = None, allowed: tuple[Path, ...] = (tmp_path,)) -> Bench:
+    def make(
+        *, payload: Any = None, allowed: tuple[Path, ...] = (tmp_path,), **settings: Any
+    ) -> Bench:
         base = HandClock()
         clock = PausableClock(base)
         lines: list[tuple[str, str]] = []
@@ -111,7 +116,8 @@ def bench(tmp_path: Path) -> Callable[..., Bench]:
             blocking=blocking,
             settings=load_settings(
                 environ={},
-                overrides={"yukta.files.allowed-dirs": [str(folder) for folder in allowed]},
+                overrides={"yukta.files.allowed-dirs": [str(folder) for folder in allowed]}
+                | settings,
             ),
             base_dir=tmp_path,
             payload=payload,
@@ -202,3 +208,83 @@ class Line:
 def line(tmp_path: Path) -> Line:
     """A line whose files are in `tmp_path`."""
     return Line(tmp_path)
+
+
+class Web:
+    """Servers that answer as a test says, also in ways that no server should.
+
+    Attributes:
+        requests: what came in, `(method, path with query, headers in lower case, body)` each.
+        connections: how many connections were made to the servers of `raw`.
+    """
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self.requests: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.connections = 0
+        self._stack = stack
+
+    async def serve(self, answer: Any, host: str = "127.0.0.1") -> str:
+        """Start an aiohttp server and return its URL.
+
+        Args:
+            answer: a response for every request, or `async def (request) -> response`.
+            host: the address to listen on.
+        """
+
+        async def handle(request: Any) -> Any:
+            headers = {name.lower(): value for name, value in request.headers.items()}
+            seen = (request.method, request.path_qs, headers, await request.read())
+            self.requests.append(seen)
+            if callable(answer):
+                return await answer(request)
+            return aiohttp_web.Response(**answer)
+
+        app = aiohttp_web.Application(client_max_size=2**30)
+        app.router.add_route("*", "/{path:.*}", handle)
+        runner = aiohttp_web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        site = aiohttp_web.TCPSite(runner, host, 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def raw(self, answer: bytes | Callable[[Any, Any], Awaitable[None]]) -> str:
+        """Start a server of bare sockets and return its URL.
+
+        Args:
+            answer: bytes to write once the head of a request is there, and then close; or
+                `async def (reader, writer)`, called then.
+        """
+        talking: set[asyncio.Task[Any]] = set()
+
+        async def handle(reader: Any, writer: Any) -> None:
+            talking.add(asyncio.current_task())
+            self.connections += 1
+            with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                await reader.readuntil(b"\r\n\r\n")
+                if callable(answer):
+                    await answer(reader, writer)
+                else:
+                    writer.write(answer)
+                    await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+
+        async def stop() -> None:
+            server.close()
+            for task in talking:
+                task.cancel()
+            await asyncio.gather(*talking, return_exceptions=True)
+            await server.wait_closed()
+
+        self._stack.push_async_callback(stop)
+        return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[Web]:
+    """Servers in the loop of the test, gone at its end."""
+    async with AsyncExitStack() as stack:
+        yield Web(stack)

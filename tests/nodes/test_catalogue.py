@@ -76,6 +76,8 @@ def test_it_knows_nothing_but_the_contract(spec) -> None:
         ("FAULT_INJECTOR", {"shape": Shape.ASYNC_GENERATOR, "timeout": 30}),
         ("DEDUPLICATE", {"stateful": True, "exact": False, "blocking": False, "timeout": 30}),
         ("RATE_LIMIT", {"exact": True, "shape": Shape.ASYNC, "timeout": 30}),
+        ("HTTP_REQUEST", {"exact": True, "shape": Shape.ASYNC, "timeout": 30}),
+        ("SSE_TRIGGER", {"replayable": False, "shape": Shape.ASYNC_GENERATOR, "timeout": None}),
         ("DELAY", {"exact": True, "shape": Shape.ASYNC, "timeout": 30}),
         ("SUB_WORKFLOW", {"exact": True, "stateful": True, "timeout": None}),
         ("CONSOLE_TERMINAL", {"blocking": False, "timeout": 30}),
