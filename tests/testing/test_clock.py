@@ -126,3 +126,93 @@ def test_each_run_begins_at_zero() -> None:
         return before
 
     assert [run_virtual(main()), run_virtual(main())] == [0, 0]
+
+
+# -- rest
+
+
+@virtual_time
+async def test_quiet_comes_when_nothing_is_left_that_needs_no_time() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    done: list[int] = []
+
+    async def work() -> None:
+        for n in range(100):
+            await asyncio.sleep(0)
+            done.append(n)
+        await asyncio.sleep(1)
+        done.append(-1)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work())
+        await loop.quiet()
+
+        assert (len(done), loop.time()) == (100, 0)
+    assert loop.time() == 1
+
+
+@virtual_time
+async def test_moved_comes_after_all_that_follows_from_the_next_timer() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    done: list[float] = []
+
+    async def work() -> None:
+        for _ in range(2):
+            await asyncio.sleep(1)
+            await asyncio.sleep(0)
+            done.append(loop.time())
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work())
+        for seconds in (1, 2):
+            await loop.moved()
+
+            assert (done[-1], loop.time()) == (seconds, seconds)
+
+
+@virtual_time
+async def test_moved_comes_after_word_from_a_thread_too() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    done: list[str] = []
+    thread = threading.Thread(target=loop.call_soon_threadsafe, args=(done.append, "word"))
+    loop.call_soon(thread.start)
+
+    await loop.moved()
+
+    assert (done, loop.time()) == (["word"], 0)
+
+
+@virtual_time
+async def test_quiet_waits_for_calls_that_are_out_in_threads() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    pool = BlockingPool(1)
+    done: list[str] = []
+
+    async def work() -> None:
+        await pool.call(time.sleep, 0.02)
+        done.append("back")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(work())
+        await asyncio.sleep(0)
+        await loop.quiet()
+
+        assert done == ["back"]
+    pool.close()
+
+
+@virtual_time
+async def test_who_waits_for_quiet_may_be_cancelled() -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await asyncio.gather(loop.moved(), asyncio.Event().wait())
+    await loop.quiet()
+
+    assert loop.time() == 1

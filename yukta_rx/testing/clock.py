@@ -46,20 +46,28 @@ class _VirtualSelector(selectors.DefaultSelector):
     loop: VirtualLoop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        loop = self.loop
         events = super().select(0)
+        if events:
+            loop.stir()
         if events or (timeout is not None and timeout <= 0):
             return events
-        if timeout is None or Pump.of(self.loop).outside:
+        outside = Pump.of(loop).outside
+        if not outside and loop.rest():
+            return []
+        if timeout is None or outside:
             events = super().select(PATIENCE)
             if not events:
                 raise DeadlockError("the loop waits for something that nothing will bring about")
+            loop.stir()
             return events
-        due = self.loop.time() + timeout
+        due = loop.time() + timeout
         if due + RESOLUTION == due:
             # After months asyncio's own resolution is lost in the rounding, and what is due would
             # never be less than now.
             due = math.nextafter(due, math.inf)
-        self.loop.advance_to(due)
+        loop.advance_to(due)
+        loop.stir()
         return []
 
 
@@ -68,6 +76,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._virtual = 0.0
+        self._resting: list[asyncio.Future[None]] = []
+        self._stirring: list[asyncio.Future[None]] = []
         selector = _VirtualSelector()
         selector.loop = self
         super().__init__(selector)
@@ -80,6 +90,19 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """The time of day, as seconds since 1970, that goes with `time()`."""
         return EPOCH.timestamp() + self._virtual
 
+    async def quiet(self) -> None:
+        """Wait until nothing is left to do that needs no time to pass."""
+        await self._wait_in(self._resting)
+
+    async def moved(self) -> None:
+        """Wait until time moves or word comes from a thread or socket, and it is quiet again."""
+        await self._wait_in(self._stirring)
+
+    async def _wait_in(self, line: list[asyncio.Future[None]]) -> None:
+        waiter = self.create_future()
+        line.append(waiter)
+        await waiter
+
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """Wait for the executor's threads, which end in real time, without a limit of virtual."""
         await super().shutdown_default_executor()
@@ -87,6 +110,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def advance_to(self, when: float) -> None:
         """Set the time; it never goes back."""
         self._virtual = max(self._virtual, when)
+
+    # -- told by the selector
+
+    def stir(self) -> None:
+        """Something happened: who waits for that now waits for quiet."""
+        self._resting += self._stirring
+        self._stirring.clear()
+
+    def rest(self) -> bool:
+        """It is quiet: let those go on who wait for that; whether there were any."""
+        resting, self._resting = self._resting, []
+        for waiter in resting:
+            if not waiter.done():
+                waiter.set_result(None)
+        return bool(resting)
 
 
 class VirtualClock(LoopClock):
