@@ -160,6 +160,7 @@ class ConflictError(YuktaError):
         "execution_not_running",
         "not_paused",
         "node_kind_not_skippable",
+        "node_takes_no_messages",
         "node_not_failed",
         "signal_not_registered",
         "not_recoverable",

@@ -224,6 +224,14 @@ async def commands(call: Client, execution_id: str) -> None:
     await call("POST", run + "/resume", **ids)
     await call("PUT", run + "/step-mode", {"enabled": True}, **ids)
     await call("POST", run + "/commands", {"type": "SetStepMode", "enabled": False}, **ids)
+    await call("POST", node + "/skip", **ids)
+    assert (await call("GET", node, **ids))["skipping"] is True
+    await call("DELETE", node + "/skip", query={"reason": "seen"}, **ids)
+    where = {"expression": "payload.n", "equals": "-1"}
+    await call("POST", node + "/breakpoint", where, **ids)
+    shown = (await call("GET", run, **ids))["breakpoints"]
+    assert [(point["nodeId"], point["value"]) for point in shown] == [("even", "-1")]
+    await call("DELETE", node + "/breakpoint", **ids)
     await call("POST", run + "/stop", query={"mode": "KILL"}, **ids)
     assert (await call("GET", run + "/wait", **ids))["status"] == "CANCELLED"
     refused = await call("POST", run + "/pause", status=409, **ids)

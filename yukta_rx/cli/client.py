@@ -108,7 +108,18 @@ class Client:
         self, path: str, query: Query = (), body: Any = None, headers: Mapping[str, str] = {}
     ) -> Answer:
         """Send JSON; see `open` for the errors."""
-        async with self.open("POST", path, query, body=body, headers=headers) as response:
+        return await self.send("POST", path, query, body, headers)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        query: Query = (),
+        body: Any = None,
+        headers: Mapping[str, str] = {},
+    ) -> Answer:
+        """Send JSON with any method; see `open` for the errors."""
+        async with self.open(method, path, query, body=body, headers=headers) as response:
             return await self._read(response)
 
     @asynccontextmanager

@@ -40,6 +40,9 @@ COMMANDS: Mapping[str, str] = {
     "resume": "steer_commands:resume",
     "step": "steer_commands:step",
     "stop": "steer_commands:stop",
+    "skip": "node_commands:skip",
+    "unskip": "node_commands:unskip",
+    "break": "node_commands:break_",
     "plugins": "plugins_command:command",
     "version": "version_command:command",
 }

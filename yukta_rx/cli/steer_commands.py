@@ -41,7 +41,7 @@ def pause(
     console: Console, target: Target, execution_id: str, node: str | None, reason: str | None
 ) -> int:
     """Hold the messages of a run or node; what is under way is finished."""
-    return _send(console, target, "pause", execution_id, node, reason)
+    return send(console, target, "pause", execution_id, node, reason)
 
 
 @click.command(name="resume")
@@ -50,7 +50,7 @@ def resume(
     console: Console, target: Target, execution_id: str, node: str | None, reason: str | None
 ) -> int:
     """Let a paused run or node go on."""
-    return _send(console, target, "resume", execution_id, node, reason)
+    return send(console, target, "resume", execution_id, node, reason)
 
 
 @click.command(name="step")
@@ -65,7 +65,7 @@ def step(
     count: int,
 ) -> int:
     """Let messages through a paused node, or through each node of a paused run."""
-    return _send(console, target, "step", execution_id, node, reason, [("n", str(count))])
+    return send(console, target, "step", execution_id, node, reason, [("n", str(count))])
 
 
 @click.command(name="stop")
@@ -85,10 +85,10 @@ def stop(
     mode: str,
 ) -> int:
     """Stop a run or node."""
-    return _send(console, target, "stop", execution_id, node, reason, [("mode", mode)])
+    return send(console, target, "stop", execution_id, node, reason, [("mode", mode)])
 
 
-def _send(
+def send(
     console: Console,
     target: Target,
     verb: str,
@@ -96,19 +96,27 @@ def _send(
     node: str | None,
     reason: str | None,
     query: Query = (),
+    *,
+    method: str = "POST",
+    **fields: str,
 ) -> int:
+    """Give a run, or one of its nodes, the command `verb` and print what became of it."""
     from yukta_rx.cli.client import checked_id, with_client
 
     path = f"/api/executions/{checked_id('ID', execution_id)}"
     if node is not None:
         path += f"/nodes/{checked_id('NODE', node)}"
-    body = {} if reason is None else {"reason": reason}
+    given = fields if reason is None else {**fields, "reason": reason}
+    body: Any = given
+    if method == "DELETE":
+        # Which has no body.
+        query, body = [*query, *given.items()], None
 
     async def work(client: Client) -> int:
         from yukta_rx.cli import texts
         from yukta_rx.model.codec import dumps_plain
 
-        result = (await client.post(f"{path}/{verb}", query, body)).json()
+        result = (await client.send(method, f"{path}/{verb}", query, body)).json()
         if console.as_json:
             console.result(dumps_plain(result))
         else:

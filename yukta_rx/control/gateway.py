@@ -218,7 +218,7 @@ class ControlGateway:
         shown = self._summary(state)
         shown["stepMode"] = run is not None and run.step_mode
         shown["waitingOn"] = [] if run is None else list(_waiting_on(run))
-        shown["breakpoints"] = []
+        shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
         shown["resumable"] = {"ok": False, "reason": "no_checkpoints"}
         shown["restartable"] = {"ok": False, "reason": "evicted"}
         if "nodes" in wanted:
@@ -354,12 +354,22 @@ def _waiting_on(run: Run) -> Iterator[dict[str, Any]]:
     """What keeps a live run from going on, as far as it is known here."""
     for node in run.nodes.values():
         if node.paused and node.paused_at is not None:
+            held = node.valve.held
+            detail = "paused; resume or step lets messages through"
+            if held is not None:
+                detail = f"held before message {held.id}; resume or step lets it through"
             yield {
-                "kind": "PAUSE",
+                "kind": "PAUSE" if held is None else "BREAKPOINT",
                 "nodeId": node.id,
                 "since": node.paused_at,
-                "detail": "paused; resume or step lets messages through",
+                "detail": detail,
             }
+
+
+def _breakpoints(run: Run) -> Iterator[dict[str, Any]]:
+    for node in run.nodes.values():
+        for breakpoint in node.breakpoints:
+            yield {"nodeId": node.id, **breakpoint.as_dict()}
 
 
 __all__ = ["ControlGateway", "ExecutionQuery", "Page"]

@@ -31,11 +31,12 @@ from yukta_rx.streams.clock import LoopClock, PausableClock
 from yukta_rx.streams.plan import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
     from datetime import datetime
 
     from yukta_rx.config.run_settings import ExecutionGroup
     from yukta_rx.definitions.prepare import PreparedNode
+    from yukta_rx.engine.breakpoints import Breakpoint
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.stage import Stage
 
@@ -71,6 +72,7 @@ class NodeRuntime:
         "_reported",
         "_say",
         "_spill_dir",
+        "breakpoints",
         "buffer",
         "clock",
         "context",
@@ -119,6 +121,7 @@ class NodeRuntime:
         self.drops: Drops | None = None
         if buffer is not None and buffer.overflow.drops:
             self.drops = Drops(clock, self.say, str(buffer.overflow))
+        self.breakpoints: tuple[Breakpoint, ...] = ()
         self.buffer: Stage | None = None
         """The stage of the buffer in front of it, if it has one."""
         self._say = say
@@ -303,36 +306,55 @@ class NodeRuntime:
         if not self.status.terminal:
             self.valve.step(n)
 
-    def skip(self, on: bool) -> bool:
-        """Let messages go round the plugin from the next one on, or into it again; False if so.
-
-        Raises:
-            ConflictError: it is no processor.
-        """
+    def check_skippable(self) -> None:
+        """Raise ConflictError if it is no processor."""
         if self.kind is not PluginKind.PROCESSOR:
             raise ConflictError(
                 f"node {self.id} is a {self.kind.lower()}; only a processor can be skipped",
                 code="node_kind_not_skippable",
                 nodeId=self.id,
             )
+
+    def skip(self, on: bool) -> bool:
+        """Let messages go round the plugin from the next one on, or into it again; False if so.
+
+        Raises:
+            ConflictError: it is no processor.
+        """
+        self.check_skippable()
         if self.valve.skipping is on or self.status.terminal:
             return False
         self.valve.skip(on)
         return True
 
-    def break_at(self, hits: Iterable[Callable[[Message], bool]]) -> None:
-        """Hold the node before each message for which one of `hits` is true; replaces others.
-
-        Raises:
-            ConflictError: it is a trigger, which takes no messages.
-        """
+    def check_takes_messages(self) -> None:
+        """Raise ConflictError if it is a trigger."""
         if self.kind is PluginKind.TRIGGER:
             raise ConflictError(
                 f"node {self.id} is a trigger, which takes no messages that could be held",
-                code="node_kind_not_skippable",
+                code="node_takes_no_messages",
                 nodeId=self.id,
             )
-        self.valve.break_at(hits)
+
+    def set_breakpoint(self, breakpoint: Breakpoint) -> bool:
+        """Hold the node before the messages that `breakpoint` is about; False if that was so.
+
+        Raises:
+            ConflictError: it is a trigger.
+        """
+        self.check_takes_messages()
+        if self.status.terminal or any(breakpoint.same(other) for other in self.breakpoints):
+            return False
+        self.breakpoints = (*self.breakpoints, breakpoint)
+        self.valve.break_at(self.breakpoints)
+        return True
+
+    def clear_breakpoints(self) -> bool:
+        """Hold it no more; False if it has no breakpoint. What is held stays so."""
+        had = bool(self.breakpoints)
+        self.breakpoints = ()
+        self.valve.break_at(())
+        return had
 
     def _held(self, msg: Message) -> None:
         """A breakpoint holds a message: the node is paused until it is resumed or stepped."""

@@ -115,9 +115,9 @@ def _edge_state(edge: Edge, run: Run) -> dict[str, Any]:
 def _in_buffer(edge: Edge) -> int:
     """What waits in the buffer that the edge leads to; shown at the first edge into it."""
     buffer = edge.dst
-    if not isinstance(buffer, BufferStage) or not buffer.ins or buffer.ins[0] is not edge:
-        return 0
-    return buffer.waiting()
+    if isinstance(buffer, BufferStage) and buffer.shown_at is edge:
+        return buffer.waiting()
+    return 0
 
 
 def in_document_order(definition: WorkflowDefinition, edges: Iterable[Edge]) -> list[Edge]:

@@ -61,14 +61,14 @@ def edge_buffer(
     paced, `size` elements deep.
 
     Emits when: an element waits and the node behind takes one.
-    Back-pressures when: never, where it drops. With BLOCK, `size` elements wait; with SPILL, the
-        disk is written.
+    Back-pressures when: never, where it drops and nobody reads the port `dropped`; a reader there
+        has no credit. With BLOCK, `size` elements wait; with SPILL, the disk is written.
     Completes when: the source has completed and all that waits is worked off.
     Fails when: the join rule in front of it says so, at once. With SPILL also when the disk cannot
         be written, or an element cannot.
     Cancels when: the node behind has cancelled; what waits is dropped.
-    Discards: with DROP_OLDEST and DROP_NEWEST what finds no room; it goes to the port `dropped`
-        as far as that has credit.
+    Discards: with DROP_OLDEST and DROP_NEWEST what finds no room; readers of the port `dropped`
+        get all of it.
 
     Args:
         size: elements in memory, 1 or more; an element in the call is not counted.

@@ -48,10 +48,11 @@ class DropBody:
 class BufferStage(Stage):
     """What both kinds of buffers share: one child that works the buffer off."""
 
-    __slots__ = ("size",)
+    __slots__ = ("shown_at", "size")
 
     def __init__(self, plan: NodePlan, circuit: Circuit, size: int) -> None:
         super().__init__(plan, circuit)
+        self.shown_at: Edge | None = None
         self.exact = True
         self.size = size
 
@@ -64,12 +65,17 @@ class BufferStage(Stage):
         """Elements in the buffer."""
         return self.size - self.free() if self.default else 0
 
-    def taken(self) -> tuple[Edge, list[Any]] | None:
-        """All that waits on the next input, which may send more at once."""
-        edge = self.next_edge()
+    def start(self) -> None:
+        """Remember at which edge what waits here is shown."""
+        self.shown_at = self.ins[0]
+        super().start()
+
+    def taken(self, n: int = ALL) -> tuple[Edge, list[Any]] | None:
+        """Up to `n` elements of those that wait on the next input, which may send more at once."""
+        edge = self.next_edge() if n > 0 else None
         if edge is None:
             return None
-        batch = edge.take(ALL)
+        batch = edge.take(n)
         edge.release(len(batch))
         self.received += len(batch)
         return edge, batch
@@ -87,7 +93,10 @@ class BufferStage(Stage):
 
 
 class DropStage(BufferStage):
-    """Never paces its parents: what finds no room is dropped, counted and reported."""
+    """What finds no room is dropped, counted and reported; the node behind paces nobody.
+
+    Where the port `dropped` has readers they get all of it, and so pace the parents.
+    """
 
     __slots__ = ("body",)
 
@@ -99,7 +108,10 @@ class DropStage(BufferStage):
         """Move everything that waits on the inputs into the buffer."""
         if not self.attend():
             return
-        while (taken := self.taken()) is not None:
+        readers = self.ports.get(DROPPED_PORT, ())
+        while (
+            taken := self.taken(min((edge.credit for edge in readers), default=ALL))
+        ) is not None:
             edge, batch = taken
             excess = len(batch) - self.free()
             if excess > 0:
@@ -120,9 +132,7 @@ class DropStage(BufferStage):
             batch, dropped = batch[:keep], batch[keep:]
         edge.dropped += len(dropped)
         for child in self.ports.get(DROPPED_PORT, ()):
-            # A slow reader of what was dropped gets what it has room for; it paces nobody.
-            if sent := dropped[: max(0, child.credit)]:
-                child.push(sent)
+            child.push(dropped)
         self.body.on_drop(edge, dropped)
         return batch
 

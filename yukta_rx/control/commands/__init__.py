@@ -1,12 +1,14 @@
 """Every command, one file per family; `COMMANDS` is the sealed set. Feature: CTL-01."""
 
 from yukta_rx.control.commands.base import Command, CommandResult, NodeCommand, Outcome
+from yukta_rx.control.commands.breakpoint import ClearBreakpoint, SetBreakpoint
 from yukta_rx.control.commands.pause_resume import (
     PauseNode,
     PauseWorkflow,
     ResumeNode,
     ResumeWorkflow,
 )
+from yukta_rx.control.commands.skip import SkipNode, UnskipNode
 from yukta_rx.control.commands.step import SetStepMode, StepNode, StepWorkflow
 from yukta_rx.control.commands.stop import StopNode, StopWorkflow
 
@@ -22,12 +24,17 @@ COMMANDS: dict[str, type[Command]] = {
         ResumeNode,
         StepNode,
         StopNode,
+        SkipNode,
+        UnskipNode,
+        SetBreakpoint,
+        ClearBreakpoint,
     )
 }
 """Every command by its name, which is its `type` in requests and its name in the audit."""
 
 __all__ = [
     "COMMANDS",
+    "ClearBreakpoint",
     "Command",
     "CommandResult",
     "NodeCommand",
@@ -36,9 +43,12 @@ __all__ = [
     "PauseWorkflow",
     "ResumeNode",
     "ResumeWorkflow",
+    "SetBreakpoint",
     "SetStepMode",
+    "SkipNode",
     "StepNode",
     "StepWorkflow",
     "StopNode",
     "StopWorkflow",
+    "UnskipNode",
 ]

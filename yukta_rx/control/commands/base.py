@@ -50,11 +50,13 @@ class Command(ABC):
         role: the least role that may give it.
         route: (method, path below `/api/executions/{executionId}`).
         summary: one sentence for documents.
+        errors: codes with which it is refused, beside those of every command.
     """
 
     role: ClassVar[Role] = Role.OPERATOR
     route: ClassVar[tuple[str, str]]
     summary: ClassVar[str]
+    errors: ClassVar[tuple[str, ...]] = ()
 
     execution_id: str
 

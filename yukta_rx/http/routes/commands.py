@@ -45,10 +45,10 @@ def command_routes() -> Iterator[Route]:
             tag="commands",
             role=cls.role,
             query=(*_parameters(cls), REASON, DRY_RUN),
-            body=Body.OPTIONAL,
-            request=_model(cls),
+            body=Body.NONE if method == "DELETE" else Body.OPTIONAL,
+            request=None if method == "DELETE" else _model(cls),
             responses={200: CommandAnswer},
-            errors=(*ERRORS, "node_not_found") if of_node else ERRORS,
+            errors=(*ERRORS, *cls.errors, *(("node_not_found",) if of_node else ())),
             headers={"Idempotency-Key": KEY_DOC},
             guarded=True,
         )
@@ -137,7 +137,7 @@ async def _give(call: Call, command: Command, reason: str | None) -> web.StreamR
 
 def _fields(call: Call) -> dict[str, Any]:
     """The members of the body; one that is null counts as left out."""
-    return {name: value for name, value in call.body.items() if value is not None}
+    return {name: value for name, value in (call.body or {}).items() if value is not None}
 
 
 def _given(call: Call, names: tuple[str, ...]) -> dict[str, Any]:

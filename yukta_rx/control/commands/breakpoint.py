@@ -1,0 +1,53 @@
+"""Set and clear the breakpoints of a node. Feature: CTL-02."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from yukta_rx.control.commands.base import NodeCommand
+from yukta_rx.engine.breakpoints import Breakpoint
+
+if TYPE_CHECKING:
+    from yukta_rx.engine.run import Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetBreakpoint(NodeCommand):
+    """The node is held before each message of which a part equals a text, as if paused.
+
+    Without `expression` and `equals`, before each message. Resume lets the held message through
+    once; step too.
+    """
+
+    route: ClassVar = ("POST", "/breakpoint")
+    summary: ClassVar = "Hold a node before certain messages"
+    errors: ClassVar = ("node_takes_no_messages",)
+
+    expression: str | None = None
+    equals: str | None = None
+
+    def check(self, run: Run) -> None:
+        """The node must take messages, and the expression must be readable."""
+        Breakpoint(self.expression, self.equals)
+        run.node(self.node_id).check_takes_messages()
+
+    def apply(self, run: Run) -> bool:
+        """Set the breakpoint, beside those that the node has."""
+        return run.node(self.node_id).set_breakpoint(Breakpoint(self.expression, self.equals))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClearBreakpoint(NodeCommand):
+    """The node is held no more; a message that is held stays so until resume or step."""
+
+    route: ClassVar = ("DELETE", "/breakpoint")
+    summary: ClassVar = "Clear the breakpoints of a node"
+
+    def check(self, run: Run) -> None:
+        """The node must exist."""
+        run.node(self.node_id)
+
+    def apply(self, run: Run) -> bool:
+        """Clear all breakpoints of the node."""
+        return run.node(self.node_id).clear_breakpoints()
