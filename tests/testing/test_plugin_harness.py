@@ -98,6 +98,8 @@ SHAPES = [on_loop, in_thread, awaited, generated, Streamed, Observed]
 every_shape = pytest.mark.parametrize("plugin", SHAPES, ids=lambda it: it.spec.type)
 # Rx operators take from their input whatever is there.
 paced_shapes = pytest.mark.parametrize("plugin", SHAPES[:-1], ids=lambda it: it.spec.type)
+# A stream plugin has no attempts at a message.
+functions = pytest.mark.parametrize("plugin", SHAPES[:-2], ids=lambda it: it.spec.type)
 
 
 @every_shape
@@ -157,6 +159,62 @@ def test_every_right_shape_keeps_the_three_promises(plugin: Any) -> None:
         h.assert_cancels_within(4, 1, 2)
 
         assert (h.outputs, h.errors, h.status) == ([], [], None)
+
+
+# -- the engine's policies
+
+
+@functions
+def test_a_message_that_is_given_up_is_told_and_the_run_goes_on(plugin: Any) -> None:
+    with PluginHarness(plugin, {"engine": {"onError": "CONTINUE"}}) as h:
+        assert h.send(1, Message.of(13, id="bad"), 2).payloads == [2, 4]
+
+        [failure] = h.errors
+        assert (failure.kind, failure.detail, failure.message_id) == (
+            *("LookupError", "thirteen"),
+            "bad",
+        )
+        assert (failure.exception, failure.attempts, failure.ended) == (None, 1, False)
+        assert (h.status, h.dropped) == (TaskStatus.RUNNING, 0)
+
+
+@functions
+def test_retries_are_waited_for_in_virtual_time(plugin: Any) -> None:
+    retry = {"maxAttempts": 3, "backoffMs": 10_000, "maxBackoffMs": 20_000}
+    with PluginHarness(plugin, {"engine": {"retry": retry}}) as h:
+        assert h.send(1, 13, 2).payloads == [2]
+
+        [failure] = h.errors
+        assert (failure.attempts, failure.ended) == (3, True)
+        assert isinstance(failure.exception, LookupError)
+        assert h.metrics == {"seen": 4}
+        assert h.send(4).payloads == [8]
+
+
+def test_dead_letters_leave_by_the_port_error() -> None:
+    with PluginHarness(on_loop, {"engine": {"onError": "ROUTE"}}) as h:
+        sent = h.send(1, 13, 2)
+
+        assert sent.to(None).payloads == [2, 4]
+        assert sent.to("error").payloads == [13]
+        assert sent.to("error")[0].headers["failure.exception"] == "LookupError"
+        assert len(h.errors) == 1
+
+
+def test_what_an_edge_buffer_has_no_room_for_leaves_by_the_port_dropped() -> None:
+    with PluginHarness(awaited, {"engine": {"edgeBuffer": {"size": 2}}}) as h:
+        sent = h.send(*range(1, 9))
+
+        kept = [payload // 2 for payload in sent.to(None).payloads]
+        assert len(kept) < 8
+        assert sorted([*kept, *sent.to("dropped").payloads]) == list(range(1, 9))
+        h.complete()
+        assert h.dropped == 0
+
+
+def test_several_messages_at_once_are_waited_for_too() -> None:
+    with PluginHarness(awaited, {"engine": {"concurrency": {"max": 4}}}) as h:
+        assert [output.time for output in h.send(1, 2, 3, 4, 5)] == [3, 3, 3, 3, 6]
 
 
 # -- time

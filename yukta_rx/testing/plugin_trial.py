@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 PLUGIN: Final = "plugin"
 SOURCE: Final = "source"
 SINK: Final = "sink"
+OVERFLOW: Final = "dropped"
+"""The sink of what an edge buffer has no room for, and the port that leads there."""
 
 
 @dataclass
@@ -166,6 +168,9 @@ class TrialBench:
         first = prepared()
         for port in () if self.ends else _ports(first):
             document["edges"].append({"source": PLUGIN, "target": SINK, "sourcePort": port})
+        if not self.triggers and _overflows(first):
+            document["nodes"].append({"nodeId": OVERFLOW, "type": "HARNESS_SINK", "config": {}})
+            document["edges"].append({"source": PLUGIN, "target": OVERFLOW, "sourcePort": OVERFLOW})
         return prepared() if len(document["edges"]) > len(first.definition.edges) else first
 
     def _document(self) -> dict[str, Any]:
@@ -193,7 +198,7 @@ class TrialBench:
         @terminal("HARNESS_SINK", blocking=False, pure=True, default_timeout=None)
         def sink(msg: Message, cfg: Any, ctx: Any) -> None:
             """Take everything."""
-            trials[ctx.execution_id].arrived(msg)
+            trials[ctx.execution_id].arrived(ctx.node_id, msg)
 
         return [source, sink]
 
@@ -208,9 +213,12 @@ def _ports(prepared: PreparedWorkflow) -> list[str]:
     ports = list(named)
     if node.policy.on_error is OnError.ROUTE and "error" not in ports:
         ports.append("error")
-    if node.policy.edge_buffer is not None and node.policy.edge_buffer.overflow.drops:
-        ports.append("dropped")
     return ports
+
+
+def _overflows(prepared: PreparedWorkflow) -> bool:
+    buffer = prepared.nodes[PLUGIN].policy.edge_buffer
+    return buffer is not None and buffer.overflow.drops
 
 
 class PluginTrial:
@@ -222,6 +230,7 @@ class PluginTrial:
         self.feed = Feed()
         self._triggers = bench.triggers
         self._ports: dict[int, str | None] = {}
+        self._overflowed = 0
         self._began = self.loop.time()
         overrides = {f"yukta.{name.replace('_', '.')}": value for name, value in settings.items()}
         in_force = bench.settings
@@ -259,7 +268,9 @@ class PluginTrial:
     def idle(self) -> bool:
         """Whether the plugin has taken everything and works on nothing."""
         stage = self.node.stage
-        return stage is not None and not (self.feed or self.node.status.terminal or stage.working())
+        if stage is None or self.feed or self.node.status.terminal:
+            return False
+        return not stage.working() and not any(edge.waiting for edge in stage.ins)
 
     # -- what a harness does
 
@@ -321,11 +332,13 @@ class PluginTrial:
         if failure is not None:
             self.seen.failures.append(failure)
         if not self._triggers:
-            self.seen.dropped += self.feed.given - self.node.counters["in"]
+            self.seen.dropped += self.feed.given - self.node.counters["in"] - self._overflowed
 
     def _event(self, event: ExecutionEvent) -> None:
         self.seen.events.append(event)
-        if event.type == "node.message_failed" and event.node_id == PLUGIN:
+        failed = event.type == "node.message_failed" and event.node_id == PLUGIN
+        # One that ends the node is told by the node, with the exception itself.
+        if failed and event.data["action"] != OnError.FAIL:
             self.seen.failures.append(Failure.of_event(event))
 
     def _watch(self, node_id: str, port: str | None, messages: Sequence[Message]) -> None:
@@ -338,10 +351,14 @@ class PluginTrial:
         for msg in messages:
             self._output(msg, port)
 
-    def arrived(self, msg: Message) -> None:
-        """The sink took `msg`."""
+    def arrived(self, node_id: str, msg: Message) -> None:
+        """A sink took `msg`."""
         if self._triggers:
             self._output(msg, self._ports.pop(id(msg), None))
+        elif node_id == OVERFLOW:
+            # Not emitted by the plugin, but by the buffer in front of it.
+            self._overflowed += 1
+            self._output(msg, OVERFLOW)
 
     def _output(self, msg: Message, port: str | None) -> None:
         self.seen.outputs.append(Output(msg, port, self.loop.time() - self._began))
