@@ -39,6 +39,21 @@ class TestFaultInjector(PluginContract):
     settings: ClassVar = {"yukta.plugins.allow-fault-injection": True}
 
 
+class TestSubWorkflow(PluginContract):
+    plugin = REGISTRY.get("SUB_WORKFLOW")
+    config: ClassVar = {"workflowId": "below"}
+    workflows = (
+        {
+            "workflowId": "below",
+            "nodes": [
+                {"nodeId": "start", "type": "API_TRIGGER"},
+                {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+            ],
+            "edges": [{"source": "start", "target": "out"}],
+        },
+    )
+
+
 @processor("PASSES", blocking=False)
 def passes(msg: Message, cfg: Any, ctx: NodeContext) -> Message:
     """Pass messages on."""

@@ -396,3 +396,25 @@ def test_time_is_counted_from_the_start_of_the_run() -> None:
             return str(h.node("slow").marble)
 
     assert run_virtual(main()) == "--a-b-(c|)"
+
+
+# -- runs below the run
+
+
+@virtual_time
+async def test_a_node_may_run_the_workflows_that_are_given() -> None:
+    definition = numbers()
+    below = {**numbers(count=2), "workflowId": "below"}
+    definition["nodes"][1] |= {"type": "SUB_WORKFLOW", "config": {"workflowId": "below"}}
+
+    async with WorkflowHarness(definition, {"SLOW": slow}, workflows=[below]) as h:
+        await h.until(status="RUNNING")
+        await h.until(node="slow", status="SUCCESS")
+
+        assert h.now == 12
+        assert [len(output.payload["results"]) for output in h.node("slow").outputs] == [2, 2, 2]
+        ended = [event for event in h.events if event.type == "execution.finished"]
+        assert {event.workflow_id for event in ended} >= {"below"}
+        # What is asked of a node by name is asked of the run itself.
+        with pytest.raises(AssertionError, match="cannot come any more"):
+            await h.until(event="node.log", node="slow")

@@ -29,6 +29,7 @@ class PluginContract:
         files: contents of files that its configuration names, by relative path.
         endless: a trigger that does not end by itself.
         settings: settings that it needs, by their full names.
+        workflows: definitions that it may run.
     """
 
     plugin: ClassVar[Any]
@@ -38,6 +39,7 @@ class PluginContract:
     files: ClassVar[Mapping[str, bytes]] = {}
     endless: ClassVar[bool] = False
     settings: ClassVar[Mapping[str, Any]] = {}
+    workflows: ClassVar[Sequence[Mapping[str, Any]]] = ()
 
     @classmethod
     def check(cls, name: str) -> None:
@@ -54,6 +56,7 @@ class PluginContract:
             files=cls.files,
             endless=cls.endless,
             settings=cls.settings,
+            workflows=cls.workflows,
         )
         check_plugin(name, case)
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from yukta_rx.config.load import load_settings
 from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import prepare
+from yukta_rx.engine.local import LocalChildren
 from yukta_rx.model.events import EVENT_TYPES
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.message import Message
 
+EXECUTION_ID: Final = "harness"
+
 PATIENCE: Final = 3600.0
 """Seconds of virtual time that `until` waits."""
 
@@ -53,6 +56,7 @@ class WorkflowHarness:
         definition: the workflow, as a document or a WorkflowDefinition.
         plugins: stand-ins by the node type that they stand for: a decorated plugin, a function of
             a message, or a list of payloads for a trigger; or decorated plugins of further types.
+        workflows: further workflows, which nodes of it may run.
         payload: the start payload.
         settings: settings by their full names; the defaults otherwise.
         base_dir: folder that relative paths start from, and that files may be read from.
@@ -72,6 +76,7 @@ class WorkflowHarness:
         definition: WorkflowDefinition | Mapping[str, Any],
         plugins: Mapping[str, Any] | Iterable[Any] | None = None,
         *,
+        workflows: Iterable[WorkflowDefinition | Mapping[str, Any]] = (),
         payload: Any = None,
         settings: Mapping[str, Any] | None = None,
         base_dir: Path | None = None,
@@ -83,22 +88,30 @@ class WorkflowHarness:
         if base_dir is not None:
             overrides.setdefault("yukta.files.allowed-dirs", [str(base_dir)])
         in_force = load_settings(environ={}, overrides=overrides)
-        if not isinstance(definition, WorkflowDefinition):
-            definition = parse_definition(definition)
+        definitions = [_parsed(it) for it in (definition, *workflows)]
         if isinstance(plugins, Mapping):
-            _check_used(plugins, definition)
+            _check_used(plugins, definitions)
         registry = registry_with(plugins, in_force)
-        self._prepared = prepare(definition, registry, settings=in_force, base_dir=base_dir)
+        self._prepared, *others = (
+            prepare(it, registry, settings=in_force, base_dir=base_dir) for it in definitions
+        )
         self._options = {
             "payload": payload,
             "settings": in_force,
             "base_dir": base_dir,
             "step_mode": step_mode,
+            "start_child": LocalChildren(
+                {it.definition.workflow_id: it for it in others},
+                settings=in_force,
+                emit=self._below,
+                base_dir=base_dir,
+                timeout=None,
+            ),
         }
         self.timespan = timespan
         self.lookup = dict(lookup or {})
         self.events: list[ExecutionEvent] = []
-        """Everything that happened so far, in order."""
+        """Everything that happened so far, in order; also in runs below this one."""
         self._outputs = {node_id: Outputs() for node_id in self._prepared.order}
         self._ends: dict[str, float] = {}
         self._changed = asyncio.Event()
@@ -120,7 +133,7 @@ class WorkflowHarness:
             self._prepared,
             watch=self._watch,
             emit=self._event,
-            execution_id="harness",
+            execution_id=EXECUTION_ID,
             timeout=None,
             **self._options,
         )
@@ -246,13 +259,17 @@ class WorkflowHarness:
         if event is not None:
             if event not in EVENT_TYPES:
                 raise ValueError(f"no event {event!r}; there are {', '.join(sorted(EVENT_TYPES))}")
-            came = self._seeker(lambda it: it.type == event and node in (None, it.node_id))
+            came = self._seeker(
+                lambda it: it.type == event and (node is None or (_own(it) and it.node_id == node))
+            )
             return _Wanted(f"an event {event}{at}", came)
         if status not in list(TaskStatus):
             raise ValueError(f"no status {status!r}; there are {', '.join(TaskStatus)}")
         kind = "execution.status" if node is None else "node.status"
         had = self._seeker(
-            lambda it: it.type == kind and it.node_id == node and it.data["status"] == status
+            lambda it: (
+                it.type == kind and _own(it) and it.node_id == node and it.data["status"] == status
+            )
         )
         owner = runtime or self.run
         return _Wanted(
@@ -312,6 +329,10 @@ class WorkflowHarness:
         return self.run.stop(mode)
 
     # -- told by the run
+
+    def _below(self, event: ExecutionEvent) -> None:
+        self.events.append(event)
+        self._changed.set()
 
     def _event(self, event: ExecutionEvent) -> None:
         self.events.append(event)
@@ -399,8 +420,19 @@ class NodeProbe:
         return self._runtime.stop(mode)
 
 
-def _check_used(plugins: Mapping[str, Any], definition: WorkflowDefinition) -> None:
-    types = {node.type for node in definition.nodes}
+def _own(event: ExecutionEvent) -> bool:
+    """Whether an event is of the run itself and not of one below it."""
+    return event.execution_id == EXECUTION_ID
+
+
+def _parsed(definition: WorkflowDefinition | Mapping[str, Any]) -> WorkflowDefinition:
+    if isinstance(definition, WorkflowDefinition):
+        return definition
+    return parse_definition(definition)
+
+
+def _check_used(plugins: Mapping[str, Any], definitions: Iterable[WorkflowDefinition]) -> None:
+    types = {node.type for definition in definitions for node in definition.nodes}
     if unused := [type for type in plugins if type not in types]:
         raise ValueError(
             f"no node has the type {', '.join(unused)}; the workflow has {', '.join(sorted(types))}"
