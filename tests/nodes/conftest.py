@@ -60,6 +60,12 @@ class HandClock:
     def waiting(self) -> int:
         return sum(number not in self._cancelled for _, number, _ in self._due)
 
+    @property
+    def next_in(self) -> float:
+        """Seconds until the first timer that waits."""
+        due = (when for when, number, _ in self._due if number not in self._cancelled)
+        return min(due) - self.time
+
     async def advance(self, seconds: float) -> None:
         """Let time pass, with everything that becomes due on the way."""
         end = self.time + seconds
@@ -111,7 +117,7 @@ def bench(tmp_path: Path) -> Callable[..., Bench]:
             workflow_id="flow",
             node_id="n",
             clock=clock,
-            log=lambda line, stream: lines.append((line, stream)),
+            log=lambda line, stream, *_: lines.append((line, stream)),
             count=lambda outcome, n: counts.append((outcome, n)),
             blocking=blocking,
             settings=load_settings(
