@@ -261,3 +261,36 @@ async def test_nothing_is_left_when_all_runs_have_ended(new_scene) -> None:
         assert scene.tracker.runs() == []
         for store in (scene.results, scene.logs, scene.progress):
             assert (len(store), store.budget.used) == (0, 0)
+
+
+@pytest.mark.feature("ENG-01", "ENG-04", "OBS-04")
+@virtual_time
+async def test_drops_and_retries_of_a_run_reach_their_meters(new_scene) -> None:
+    @processor("SHAKY", blocking=False, pure=True)
+    def shaky(msg, cfg, ctx):
+        """Fail the first attempt at every message."""
+        if msg.attempt == 1:
+            raise LookupError
+        return msg
+
+    engine = {
+        "edgeBuffer": {"size": 10, "overflow": "DROP_NEWEST"},
+        "retry": {"maxAttempts": 2, "backoffMs": 0},
+    }
+    nodes = {
+        "t": ("SEQUENCE_TRIGGER", {"count": 200}),
+        "p": ("SHAKY", {"engine": engine}),
+        "c": "NULL_TERMINAL",
+    }
+    async with new_scene() as scene:
+        run = scene.run(nodes, EDGES, shaky)
+        run.pause("p")
+        task = asyncio.ensure_future(run.execute())
+        await asyncio.sleep(1)
+        run.resume("p")
+        await task
+        await scene.tracker.drained()
+
+        value = scene.meters.registry.get_sample_value
+        assert value("yukta_edge_dropped_total", {"type": "DROP_NEWEST"}) == 190
+        assert value("yukta_node_retries_total", {"module": "SHAKY"}) == 10

@@ -20,6 +20,7 @@ from yukta_rx.http.shapes import (
     Totals,
 )
 from yukta_rx.model.events import EVENT_TYPES, SAMPLE_TYPES
+from yukta_rx.model.policy import OnError, Overflow  # noqa: TC001
 from yukta_rx.model.status import TaskStatus  # noqa: TC001  (pydantic reads the annotation)
 
 
@@ -68,13 +69,21 @@ class NodeStatus(Shape):
     error: NodeError | None = None
 
 
+class AttemptError(Shape):
+    """What an attempt at a message raised."""
+
+    exception: str
+    detail: str
+    code: str | None = None
+
+
 class Retry(Shape):
-    """A message gets another attempt."""
+    """A message gets another attempt, with this number, after so long."""
 
     message_id: str
     attempt: int
     delay_ms: Milliseconds
-    error: Any
+    error: AttemptError
 
 
 class AttemptDiscarded(Shape):
@@ -90,8 +99,8 @@ class MessageFailed(Shape):
 
     message_id: str
     attempts: int
-    error: Any
-    action: str
+    error: AttemptError
+    action: OnError
 
 
 class DeadLetter(Shape):
@@ -112,10 +121,11 @@ class NodeStats(Shape):
 
 
 class EdgeDropped(Shape):
-    """A buffer dropped messages."""
+    """The buffer in front of a node dropped messages: how many, and the ids of some."""
 
     count: Count
-    sample: list[Any]
+    sample: list[str]
+    overflow: Overflow
 
 
 class Resource(Shape):

@@ -47,6 +47,10 @@ class RunTelemetry:
                 counter = self._meters.counter("yukta.node.retries", module=node["type"])
                 counter.add(node["retried"])
 
+    def edge_dropped(self, overflow: str, n: int) -> None:
+        """An edge buffer dropped messages, by its rule."""
+        self._meters.counter("yukta.edge.dropped", type=overflow).add(n)
+
     def dropped(self, type: str, kind: str, n: int = 1) -> None:
         """Something was dropped.
 

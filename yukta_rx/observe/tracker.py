@@ -368,6 +368,8 @@ class Tracker:
             node = watched.state.nodes[event.node_id or ""]
             if node.status.terminal:
                 self._telemetry.node_ended(node)
+        elif event.type == "edge.dropped":
+            self._telemetry.edge_dropped(event.data["overflow"], event.data["count"])
         elif event.type == "execution.started":
             self._telemetry.run_started(watched.state)
         elif event.type == "execution.finished":
