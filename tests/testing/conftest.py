@@ -67,7 +67,7 @@ class Outside:
             env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=180,
             check=False,
         )
 

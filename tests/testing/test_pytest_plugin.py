@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.feature("EXT-01"), pytest.mark.slow]
+# A process of its own takes seconds where the machine is busy.
+pytestmark = [pytest.mark.feature("EXT-01"), pytest.mark.slow, pytest.mark.timeout(200)]
 
 FIXTURES = """
 import pytest
