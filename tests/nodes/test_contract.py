@@ -40,6 +40,24 @@ CASES: dict[str, dict[str, Any]] = {
     "FILE_TRIGGER": {"files": {"orders.jsonl": b'{"n": 1}\n{"n": 2}\n' * 300}},
     "INTERVAL_TRIGGER": {"endless": True},
     "SPLIT": {"payloads": [{"items": [1, 2, {"x": [3]}]}, {"items": []}, {"items": ["a"] * 200}]},
+    "SUB_WORKFLOW": {
+        "config": {"workflowId": "twice"},
+        "workflows": [
+            {
+                "workflowId": "twice",
+                "nodes": [
+                    {"nodeId": "in", "type": "API_TRIGGER"},
+                    {"nodeId": "wait", "type": "DELAY", "config": {"ms": 10}},
+                    {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+                ],
+                "edges": [
+                    {"source": "in", "target": "wait"},
+                    {"source": "in", "target": "out"},
+                    {"source": "wait", "target": "out"},
+                ],
+            }
+        ],
+    },
     "TRANSFORM": {"payloads": [{"price": 1}, {"price": 2.5, "x": {"y": [1]}}]},
 }
 

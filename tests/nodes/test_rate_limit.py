@@ -71,6 +71,17 @@ async def test_each_message_takes_the_time_that_its_own_expression_gives(line) -
 
 
 @virtual_time
+async def test_calls_that_wait_at_the_same_time_keep_order_and_pace(line) -> None:
+    config = {"perSecond": 2, "engine": {"concurrency": {"max": 4, "ordered": False}}}
+    run = line.run(("RATE_LIMIT", config), SINK, payloads=list(range(6)))
+
+    await run.execute()
+
+    assert line.times == pytest.approx([0, 0.5, 1.0, 1.5, 2.0, 2.5])
+    assert line.payloads == list(range(6))
+
+
+@virtual_time
 async def test_a_wait_stands_still_while_the_run_is_paused(line) -> None:
     run = line.run(("RATE_LIMIT", {"perSecond": 1}), SINK, payloads=[1, 2, 3])
     async with asyncio.TaskGroup() as group:

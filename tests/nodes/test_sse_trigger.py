@@ -378,7 +378,7 @@ async def test_a_trigger_that_is_closed_closes_its_connection(web, listen) -> No
     async with aclosing(listen(url)) as events:
         await anext(events)
 
-    await asyncio.wait_for(closed.wait(), WAIT)
+    assert await asyncio.wait_for(closed.wait(), WAIT)
 
 
 # --- demand --------------------------------------------------------------------------------------
