@@ -36,6 +36,7 @@ from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
+from yukta_rx.engine.watchdog import Watchdog
 from yukta_rx.errors import ConfigError, CursorExpiredError, NotFoundError, UnavailableError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.status import TaskStatus
@@ -184,6 +185,9 @@ class Engine:
         self.meters.watch("yukta.executions.running", lambda: len(starter.roots))
         await self.tracker.start()
         self._stack.push_async_callback(self.tracker.stop)
+        limit = settings.watchdog.limit.total_seconds()
+        watchdog = Watchdog(limit, starter.live.values, self.meters)
+        await self._stack.enter_async_context(watchdog)
         self.ready = True
         return self
 

@@ -195,6 +195,20 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 labels=("plugin", "outcome"),
             ),
             _meter(
+                "yukta.loop.lag",
+                Kind.GAUGE,
+                "The longest, in seconds, that the event loop was late in the last half minute or"
+                " more.",
+                "EXT-01",
+            ),
+            _meter(
+                "yukta.loop.blocked",
+                Kind.COUNTER,
+                "Times that the event loop was held for longer than allowed.",
+                "EXT-01",
+                labels=("module",),
+            ),
+            _meter(
                 "yukta.supervisor.commands",
                 Kind.COUNTER,
                 "Commands that supervisors sent.",

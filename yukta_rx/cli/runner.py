@@ -26,6 +26,8 @@ from yukta_rx.cli.views import STYLES, JsonView, LineView, View
 from yukta_rx.definitions.prepare import prepare
 from yukta_rx.engine.local import LocalChildren
 from yukta_rx.engine.run import DEADLINE, Run
+from yukta_rx.engine.sub_workflow import family
+from yukta_rx.engine.watchdog import Watchdog
 from yukta_rx.errors import UnserialisablePayloadError
 from yukta_rx.model.codec import dumps_plain
 from yukta_rx.model.results import ResultEvent, ResultType
@@ -132,11 +134,13 @@ async def _run(console: Console, job: _Job) -> int:
     )
     results.run = run
     interrupts = Interrupts(run, console)
+    limit = job.settings.watchdog.limit.total_seconds()
     with interrupts, view.watching(run):
-        if job.step:
-            StepKeys(run, console).start()
-        outcome = await run.execute()
-        results.flush()
+        async with Watchdog(limit, lambda: family(run)):
+            if job.step:
+                StepKeys(run, console).start()
+            outcome = await run.execute()
+            results.flush()
     _summarise(console, job.prepared, outcome, view)
     if results.closed:
         console.close_stdout()

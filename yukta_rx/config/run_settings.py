@@ -116,6 +116,17 @@ class SubWorkflowGroup(Group):
     )
 
 
+class WatchdogGroup(Group):
+    """The watch over the event loop."""
+
+    limit: timedelta = setting(
+        timedelta(milliseconds=500),
+        "The event loop may be held this long before the log names the node that holds it; 0 does "
+        "not watch.",
+        feature="EXT-01",
+    )
+
+
 class DefinitionsGroup(Group):
     """Limits of a workflow graph."""
 

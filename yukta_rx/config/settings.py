@@ -42,6 +42,7 @@ from yukta_rx.config.run_settings import (
     SubWorkflowGroup,
     SupervisorGroup,
     TrackerGroup,
+    WatchdogGroup,
 )
 from yukta_rx.config.store_settings import (
     ClusterGroup,
@@ -86,6 +87,7 @@ class Settings(Group):
     start: StartGroup = StartGroup()
     stop: StopGroup = StopGroup()
     sub_workflow: SubWorkflowGroup = SubWorkflowGroup()
+    watchdog: WatchdogGroup = WatchdogGroup()
     definitions: DefinitionsGroup = DefinitionsGroup()
     plugins: PluginsGroup = PluginsGroup()
     files: FilesGroup = FilesGroup()

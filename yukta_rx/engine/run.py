@@ -416,6 +416,28 @@ class Run(Steerable):
         """Whether it runs on the slot of the run that started it, and so counts nowhere."""
         return self.children.descent.depth > 0
 
+    def worker(self, task: asyncio.Task[Any] | None, stage: Stage | None) -> NodeRuntime | None:
+        """Return the node that a task, or a stage, works for, if it is one of this run.
+
+        Changes nothing, so another thread may ask.
+        """
+        if task is not None and task is self._opening:
+            return self.nodes.get(self._plugins.opening or "")
+        own = task in self._tasks or (self._circuit is not None and task in self._circuit.tasks)
+        # The names of these tasks end with the node's id.
+        named = task.get_name().rpartition(" ")[2] if own and task is not None else None
+        for node in self.nodes.values():
+            context = node.context
+            if node.id == named or (context is not None and context.owns(task)):
+                return node
+            if stage is not None and node.stage is stage:
+                return node
+        return None
+
+    def note(self, node_id: str, line: str) -> None:
+        """Write a line of the engine's own into a node's log."""
+        self._lines.write(node_id, line, "engine")
+
     def totals(self) -> dict[str, int]:
         """Messages that triggers emitted, that reached terminals, that failed, were dropped."""
         return totals(self.nodes.values())

@@ -31,7 +31,7 @@ from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from yukta_rx.config.run_settings import SubWorkflowGroup
     from yukta_rx.engine.node import NodeRuntime
@@ -309,6 +309,13 @@ class Children:
         await self._tasks.ended()
 
 
+def family(run: Run) -> Iterator[Run]:
+    """Yield a run and all that are alive below it."""
+    yield run
+    for child in run.children.runs:
+        yield from family(child)
+
+
 async def _ended(child: _Child, node: NodeRuntime) -> None:
     """Wait for the end of a child; what it does counts as a sign of life of the node."""
     task, context = child.task, node.context
@@ -366,4 +373,4 @@ def _is_held(run: Run) -> bool:
     return any(node.paused for node in run.nodes.values()) or any(map(_is_held, run.children.runs))
 
 
-__all__ = ["ChildRequest", "Children", "Descent", "Family", "StartChild"]
+__all__ = ["ChildRequest", "Children", "Descent", "Family", "StartChild", "family"]

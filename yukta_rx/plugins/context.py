@@ -216,6 +216,10 @@ class NodeContext:
             self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
         return self._tasks.spawn(work, f"yukta {self.node_id} {name}")
 
+    def owns(self, task: object) -> bool:
+        """Whether `spawn` started this task and it is not done."""
+        return self._tasks is not None and task in self._tasks
+
     def release(self) -> None:
         """Cancel the tasks that the plugin left behind; called by the engine at the end."""
         if self._tasks is not None:

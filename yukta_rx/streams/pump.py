@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from yukta_rx.streams.circuit import Circuit
+    from yukta_rx.streams.stage import Stage
 
 TURN: Final = 0.002
 SLICE: Final = 0.0005
@@ -39,11 +40,13 @@ class Pump:
     """Runs the woken stages of every circuit of one event loop, fairly and in slices."""
 
     # No reference to the loop, which could then never be collected; circuits have one.
-    __slots__ = ("__weakref__", "debug", "on", "outside", "runs", "thread")
+    __slots__ = ("__weakref__", "current", "debug", "on", "outside", "runs", "thread")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.runs: deque[Circuit] = deque()
         self.on = False
+        self.current: Stage | None = None
+        """The stage whose turn it is; another thread may look at it."""
         self.outside = 0
         """Calls that are out in threads; a loop in virtual time waits for them."""
         self.debug = loop.get_debug()
@@ -81,6 +84,7 @@ class Pump:
                     while ready and now < end:
                         stage = ready.popleft()
                         stage.queued = False
+                        self.current = stage
                         try:
                             stage.run()
                         except (KeyboardInterrupt, SystemExit):
@@ -99,6 +103,7 @@ class Pump:
                     else:
                         circuit.queued = False
         finally:
+            self.current = None
             if runs:
                 runs[0].loop.call_soon(self.turn)
             else:
