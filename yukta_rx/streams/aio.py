@@ -44,6 +44,9 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def __contains__(self, task: object) -> bool:
+        return task in self._tasks
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work`, which reports its own errors, as a task of this owner."""
         task = self._loop.create_task(work, name=name)
