@@ -190,15 +190,17 @@ async def test_quiet_waits_for_calls_that_are_out_in_threads() -> None:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     pool = BlockingPool(1)
+    release = threading.Event()
     done: list[str] = []
 
     async def work() -> None:
-        await pool.call(time.sleep, 0.02)
+        await pool.call(release.wait)
         done.append("back")
 
     async with asyncio.TaskGroup() as group:
         group.create_task(work())
         await asyncio.sleep(0)
+        loop.call_soon(release.set)
         await loop.quiet()
 
         assert done == ["back"]

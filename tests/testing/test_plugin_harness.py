@@ -657,7 +657,7 @@ def test_a_thread_that_ignores_cancellation_is_noticed_in_real_time() -> None:
 
     @processor("DEAF")
     def deaf(msg: Message, cfg: Any, ctx: NodeContext) -> None:
-        never.wait(0.5)
+        never.wait(1.5)
 
     @processor("LISTENS")
     def listens(msg: Message, cfg: Any, ctx: NodeContext) -> None:

@@ -44,7 +44,7 @@ async def back_pressure(bench: TrialBench, payloads: Sequence[Any], max_in_fligh
     """
     if bench.ends:
         raise TypeError("a terminal emits nothing, so nobody can hold it up")
-    trial = bench.start(Seen(), execution_prefetch=1)
+    trial = bench.start(Seen(), prefetch=1)
     trial.run.pause(SINK)
     trial.feed.put(islice(cycle(payloads), max_in_flight + MORE))
     await trial.pass_time(LONG)

@@ -22,14 +22,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import weakref
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from yukta_rx.testing import plugin_asserts
 from yukta_rx.testing.clock import VirtualLoop
 from yukta_rx.testing.observed import LogLine, Outputs, lines_of
 from yukta_rx.testing.plugin_trial import PLUGIN, PluginTrial, Seen, TrialBench
 from yukta_rx.testing.plugins import PAYLOADS
-from yukta_rx.testing.watched_run import virtual_loop
+from yukta_rx.testing.watched_run import PATIENCE, virtual_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from yukta_rx.testing.observed import Failure
 
 T = TypeVar("T")
-
-PATIENCE: Final = 3600.0
-"""Seconds of virtual time that a harness waits for a plugin."""
 
 
 class _Findings:

@@ -22,9 +22,10 @@ from yukta_rx.testing.stand_in import registry_with
 from yukta_rx.testing.watched_run import WatchedRun, virtual_loop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.model.events import ExecutionEvent
@@ -143,13 +144,17 @@ class TrialBench:
         """Whether the plugin is a terminal."""
         return self.spec.kind is PluginKind.TERMINAL
 
-    def start(self, seen: Seen, **settings: Any) -> PluginTrial:
+    def start(self, seen: Seen, *, prefetch: int | None = None) -> PluginTrial:
         """Begin a trial; its findings are added to `seen`.
 
         Args:
             seen: where they go.
-            settings: full names, `-` and `.` written as `_`, that differ from those of the bench.
+            prefetch: messages that each edge may hold; as the settings say if None.
         """
+        settings = self.settings
+        if prefetch is not None:
+            overrides = {**self.overrides, "yukta.execution.prefetch": prefetch}
+            settings = load_settings(environ={}, overrides=overrides)
         return PluginTrial(self, seen, settings)
 
     def _prepare(self) -> PreparedWorkflow:
@@ -224,7 +229,7 @@ def _overflows(prepared: PreparedWorkflow) -> bool:
 class PluginTrial:
     """One run of a plugin, fed while it lasts."""
 
-    def __init__(self, bench: TrialBench, seen: Seen, settings: Mapping[str, Any]) -> None:
+    def __init__(self, bench: TrialBench, seen: Seen, settings: Settings) -> None:
         self.loop = virtual_loop("a plugin harness")
         self.seen = seen
         self.feed = Feed()
@@ -232,16 +237,12 @@ class PluginTrial:
         self._ports: dict[int, str | None] = {}
         self._overflowed = 0
         self._began = self.loop.time()
-        overrides = {f"yukta.{name.replace('_', '.')}": value for name, value in settings.items()}
-        in_force = bench.settings
-        if overrides:
-            in_force = load_settings(environ={}, overrides={**bench.overrides, **overrides})
         self.run = WatchedRun(
             bench.prepared,
             watch=self._watch,
             emit=self._event,
             payload=bench.payload,
-            settings=in_force,
+            settings=settings,
             execution_id=f"harness-{len(bench.trials) + 1}",
             base_dir=bench.base_dir,
             timeout=None,
@@ -314,7 +315,7 @@ class PluginTrial:
         self.run.stop(StopMode.CANCEL)
         await self._tasks.ended()
 
-    async def _until(self, reached: Any, patience: float, since: str) -> None:
+    async def _until(self, reached: Callable[[], bool], patience: float, since: str) -> None:
         try:
             async with asyncio.timeout(patience):
                 await self.loop.quiet()

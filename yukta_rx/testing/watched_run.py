@@ -6,7 +6,7 @@ Features: EXT-01, ENG-05.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.engine.run import Run
 from yukta_rx.engine.voice import Voice
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.message import Message
     from yukta_rx.streams.plan import Tap
+
+
+PATIENCE: Final = 3600.0
+"""Seconds of virtual time that a harness waits for something."""
 
 
 class Watch(Protocol):

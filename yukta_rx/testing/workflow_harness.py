@@ -1,12 +1,12 @@
 """WorkflowHarness: a whole workflow in memory and in virtual time, with stand-ins for its edges.
 
     @virtual_time
-    async def test_a_refund_waits_for_the_call():
+    async def test_every_order_is_confirmed():
         async with WorkflowHarness(definition, {"HTTP_REQUEST": lambda msg: {"status": 200}}) as h:
             await h.until(status="SUCCESS")
 
-            assert h.results("out").payloads == [{"status": 200}]
-            assert h.node("call").marble == "a-b-(c|)"
+            assert h.results("out").payloads == [{"status": 200}] * 3
+            assert h.node("pace").marble == "a-a-(a|)"
 
 The run is the engine's own, so nothing differs from production but the clock and what was
 replaced.
@@ -33,7 +33,7 @@ from yukta_rx.streams.circuit import StopMode
 from yukta_rx.testing.marble import Marble, draw
 from yukta_rx.testing.observed import Failure, LogLine, Output, Outputs, lines_of
 from yukta_rx.testing.stand_in import registry_with
-from yukta_rx.testing.watched_run import WatchedRun, virtual_loop
+from yukta_rx.testing.watched_run import PATIENCE, WatchedRun, virtual_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from yukta_rx.model.message import Message
 
 EXECUTION_ID: Final = "harness"
-
-PATIENCE: Final = 3600.0
-"""Seconds of virtual time that `until` waits."""
 
 
 class WorkflowHarness:
