@@ -229,12 +229,13 @@ class Web:
         self.connections = 0
         self._stack = stack
 
-    async def serve(self, answer: Any, host: str = "127.0.0.1") -> str:
+    async def serve(self, answer: Any, host: str = "127.0.0.1", tls: Any = None) -> str:
         """Start an aiohttp server and return its URL.
 
         Args:
             answer: a response for every request, or `async def (request) -> response`.
             host: the address to listen on.
+            tls: the context of a server that speaks TLS.
         """
 
         async def handle(request: Any) -> Any:
@@ -250,10 +251,8 @@ class Web:
         runner = aiohttp_web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
-        site = aiohttp_web.TCPSite(runner, host, 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        await aiohttp_web.TCPSite(runner, host, 0, ssl_context=tls).start()
+        return f"{'https' if tls else 'http'}://{host}:{runner.addresses[0][1]}"
 
     async def raw(self, answer: bytes | Callable[[Any, Any], Awaitable[None]]) -> str:
         """Start a server of bare sockets and return its URL.

@@ -6,7 +6,10 @@ import asyncio
 import gzip
 import json
 import re
+import shutil
 import socket
+import ssl
+import subprocess
 import tracemalloc
 import zlib
 from contextlib import suppress
@@ -805,6 +808,36 @@ async def test_nobody_there_is_an_error_that_may_pass(ask) -> None:
 
         with pytest.raises(HttpError, match=rf"GET http://127\.0\.0\.1:{port}/: cannot connect: "):
             await ask(f"http://127.0.0.1:{port}/")
+
+
+async def test_a_server_that_speaks_no_tls_is_an_error_that_may_pass(web, ask) -> None:
+    url = (await web.serve({})).replace("http:", "https:")
+
+    with pytest.raises(HttpError, match=r"cannot connect: .*SSL"):
+        await ask(url)
+
+
+@pytest.fixture(scope="module")
+def self_signed(tmp_path_factory) -> ssl.SSLContext:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -keyout key -out cert -days 2 -subj /CN=x"
+    subprocess.run(made.split(), cwd=folder, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert", folder / "key")
+    return context
+
+
+@SEC
+async def test_a_certificate_that_nobody_vouches_for_is_refused(web, ask, self_signed) -> None:
+    url = await web.serve({}, tls=self_signed)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+
+    with pytest.raises(HttpError, match=r"cannot connect: .*certificate verify failed"):
+        await ask(url)
+
+    assert web.requests == []
 
 
 async def test_a_name_that_cannot_be_looked_up_is_bad_input(ask) -> None:

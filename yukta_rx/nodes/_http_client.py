@@ -200,7 +200,12 @@ class HttpClient:
                 data=data,
                 allow_redirects=False,
             )
-        except ValueError as error:  # such as a host with a part that no name service takes
+        except ValueError as error:
+            if isinstance(
+                error, OSError
+            ):  # a certificate that is refused is an error of both kinds
+                raise
+            # Such as a host with a part that no name service takes.
             raise BadInputError(f"{request.name()} cannot be sent: {_line(error)}") from error
 
 
