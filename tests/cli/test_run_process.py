@@ -132,6 +132,19 @@ def test_a_third_interrupt_ends_even_a_process_whose_loop_is_held_up(
     assert err.splitlines()[-1] == "yukta: gave up waiting for the run"
 
 
+@pytest.mark.feature("EXT-01")
+def test_a_node_that_holds_the_loop_is_named_while_it_does(
+    spawn, workflow, plugins, monkeypatch
+) -> None:
+    monkeypatch.setenv("YUKTA_WATCHDOG_LIMIT", "50ms")
+    process = spawn("run", workflow(ENDLESS, ("d", "HOG"), ("e", "NULL_TERMINAL")))
+
+    *_, last = until(process, "holds the event loop")
+
+    assert last.startswith("yukta: warning: node d of run ")
+    assert last.endswith(" at trouble.py:8 in hog\n")
+
+
 def _pending(pid: int) -> str:
     try:
         with open(f"/proc/{pid}/status") as status:
