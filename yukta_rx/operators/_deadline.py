@@ -62,9 +62,9 @@ class Deadline:
 
     def _overdue(self) -> None:
         stage = self._stage
-        if stage is not None:
-            detail = f"not done {self._limit:g} s after its first activity, its deadlineMs"
-            stage.fail(DeadlineExceededError(detail), stage.culprit)
+        assert stage is not None, "the timer is cancelled when the node ends"
+        detail = f"not done {self._limit:g} s after its first activity, its deadlineMs"
+        stage.fail(DeadlineExceededError(detail), stage.culprit)
 
 
 @back_pressure(BackPressureKind.PASS_THROUGH)

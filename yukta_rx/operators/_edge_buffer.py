@@ -12,20 +12,39 @@ from yukta_rx.model.policy import Overflow
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
 from yukta_rx.streams.buffer import DropBody, SpillBody
 from yukta_rx.streams.flow import Flow
-from yukta_rx.streams.plan import NodePlan, Slot
+from yukta_rx.streams.plan import NodePlan, Outlet, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from yukta_rx.streams.buffer import OnDrop
+    from yukta_rx.streams.plan import Join
 
 
-class _AtOnce:
-    """The buffer's failure is the node's, at once: its join rule has spoken in front of it."""
+class _Front:
+    """The join rule in front of a buffer; remembers which error it gave after all elements."""
 
-    def parent_failed(self, parent: str, error: BaseException) -> BaseException:
-        return error
+    def __init__(self, join: Join | None) -> None:
+        self._join = join
+        self.late: BaseException | None = None
+
+    def parent_failed(self, parent: str, error: BaseException) -> BaseException | None:
+        return None if self._join is None else self._join.parent_failed(parent, error)
+
+    def parent_ended(self, parent: str, error: BaseException | None) -> BaseException | None:
+        self.late = error if self._join is None else self._join.parent_ended(parent, error)
+        return self.late
+
+
+class _Behind:
+    """The buffer's failure is the node's: at once, unless what waits was to come before it."""
+
+    def __init__(self, front: _Front) -> None:
+        self._front = front
+
+    def parent_failed(self, parent: str, error: BaseException) -> BaseException | None:
+        return None if error is self._front.late else error
 
     def parent_ended(self, parent: str, error: BaseException | None) -> BaseException | None:
         return error
@@ -64,8 +83,8 @@ def edge_buffer(
     Back-pressures when: never, where it drops and nobody reads the port `dropped`; a reader there
         has no credit. With BLOCK, `size` elements wait; with SPILL, the disk is written.
     Completes when: the source has completed and all that waits is worked off.
-    Fails when: the join rule in front of it says so, at once. With SPILL also when the disk cannot
-        be written, or an element cannot.
+    Fails when: the join rule in front of it says so, at once where that does not wait for what
+        the parents sent. With SPILL also when the disk cannot be written, or an element cannot.
     Cancels when: the node behind has cancelled; what waits is dropped.
     Discards: with DROP_OLDEST and DROP_NEWEST what finds no room; readers of the port `dropped`
         get all of it.
@@ -93,12 +112,14 @@ def edge_buffer(
             if spills
             else DropBody(size, overflow is Overflow.DROP_OLDEST, on_drop)
         )
-        buffer = flow.write(Slot.EDGE_BUFFER, body=body)
+        plan = flow.write(Slot.EDGE_BUFFER, body=body).plan
+        front = _Front(plan.join)
+        buffer = replace(plan, join=front)
         return Flow(
             NodePlan(
-                name=buffer.plan.name,
-                parents=(buffer.outlet,),
-                join=_AtOnce(),
+                name=plan.name,
+                parents=(Outlet(buffer),),
+                join=_Behind(front),
                 prefetch=size,
                 last=Slot.EDGE_BUFFER,
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import ElementTimeoutError
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from yukta_rx.streams.clock import Clock, Timer
     from yukta_rx.streams.flow import Flow
+
+
+_ROUNDING: Final = 1e-6
 
 
 class ElementTimeout:
@@ -80,9 +83,15 @@ class ElementTimeout:
         self._due = due
         self._timer = self._clock.call_at(due, self._look)
 
+    def stop(self) -> None:
+        """The node has ended; what holds on to this lets go of it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
     def _look(self) -> None:
         self._timer = None
-        now = self._clock.now()
+        now = self._clock.now() + _ROUNDING
         for task, due in tuple(self._out.items()):
             if due <= now:
                 del self._out[task]

@@ -76,8 +76,7 @@ class IdleClock:
 
     def _look(self) -> None:
         stage = self._stage
-        if stage is None:
-            return
+        assert stage is not None, "the timer is cancelled when the node ends"
         now = self._clock.now()
         activity = stage.activity()
         if not (stage.working() or stage.sealing is not None):

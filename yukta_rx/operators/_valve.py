@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from yukta_rx.streams.stage import Stage
 
 OPEN: Final = -1
+_NOTHING: Final = object()
 
 
 Hit: TypeAlias = "Callable[[Any], bool]"
@@ -37,8 +38,9 @@ class Valve:
     """
 
     __slots__ = (
+        "_found",
+        "_going",
         "_hits",
-        "_let_through",
         "_on_hold",
         "_permits",
         "_round_trip",
@@ -58,7 +60,10 @@ class Valve:
         self._on_hold = on_hold
         self._hits: tuple[Hit, ...] = ()
         self._skipping = False
-        self._let_through: Any = None
+        self._found: Any = _NOTHING
+        """The element to hold once those before it went through, found by asking once."""
+        self._going: Edge | None = None
+        """Where the batch that is going into the call begins with an element that was held."""
         self.held: Any = None
         """The element that a breakpoint holds; None if none is held."""
 
@@ -76,7 +81,7 @@ class Valve:
     def resume(self) -> None:
         """Open; an element that a breakpoint holds goes through."""
         self._permits = OPEN
-        self._free()
+        self.held = None
         self._wake()
 
     def step(self, n: int = 1) -> None:
@@ -88,7 +93,7 @@ class Valve:
         if n < 1:
             raise ValueError(f"step needs 1 element or more, not {n}")
         self._permits = max(self._permits, 0) + n
-        self._free()
+        self.held = None
         if self._stage is not None:
             self._stage.steer = True
         self._wake()
@@ -110,18 +115,16 @@ class Valve:
         once. While there are breakpoints every element is looked at.
         """
         self._hits = tuple(hits)
+        self._found = _NOTHING
         self._arm()
 
-    def _free(self) -> None:
-        if self.held is not None:
-            self._let_through, self.held = self.held, None
-
     def _arm(self) -> None:
-        if self._stage is not None:
-            on = self._skipping or self._hits
-            self._stage.front = self._look if on else None
-            self._stage.steer = True
-            self._wake()
+        stage = self._stage
+        if stage is not None:
+            on = self._skipping or self._hits or any(edge.pinned for edge in stage.ins)
+            stage.front = self._look if on else None
+            stage.steer = True
+            stage.wake()
 
     def _wake(self) -> None:
         if self._stage is not None:
@@ -136,14 +139,17 @@ class Valve:
 
     def _look(self, edge: Edge, batch: list[Any]) -> list[Any]:
         """What of a batch goes into the call: up to an element to hold, and none when skipping."""
+        self._going = edge if edge.pinned else None
         for place, item in enumerate(batch if self._hits else ()):
-            if item is not self._let_through and any(hit(item) for hit in self._hits):
+            if edge.pinned and not place:
+                continue
+            if item is self._found or any(hit(item) for hit in self._hits):
                 edge.untake(batch, place)
                 batch = batch[:place]
                 edge.held = place
-                self.pause()
-                self.held = item
-                self._on_hold(item)
+                self._found = item
+                if not place:
+                    self._hold(edge, item)
                 break
         if self._skipping and batch and self._stage is not None:
             if self._round_trip is not None:
@@ -152,13 +158,23 @@ class Valve:
             return []
         return batch
 
+    def _hold(self, edge: Edge, item: Any) -> None:
+        edge.pinned = True
+        self._found = _NOTHING
+        self.pause()
+        self.held = item
+        self._on_hold(item)
+
     def limit(self, n: int) -> int:
         """How many of the next `n` elements may pass."""
         permits = self._permits
         return n if permits < 0 else min(n, permits)
 
     def passed(self, n: int) -> None:
-        """Use up permits."""
+        """Use up permits; what was held may be held again."""
+        if n and self._going is not None:
+            self._going.pinned = False
+            self._going = None
         if self._permits > 0:
             self._permits = max(0, self._permits - n)
 

@@ -137,8 +137,7 @@ class WorkerStage(Stage):
         except asyncio.CancelledError as error:
             if not self.ended:
                 # Nobody cancelled this stage: the call let a cancellation of its own escape.
-                cancelled = RuntimeError(f"the call was cancelled from inside: {error!r}")
-                self.fail(cancelled, self.culprit)
+                self.fail(error, self.culprit)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -209,17 +208,13 @@ class AsyncStage(WorkerStage):
         super().__init__(plan, circuit)
         self.fn = body.fn
         self.convert = body.convert
-        self.exact = body.exact
+        self.exact = self.gives_none = body.exact
         if plan.guarded:
             attempt = body.attempt
 
             async def guarded(item: Any) -> Any:
-                given = await outputs_of(self, attempt, item)
-                if not given:
-                    # None counts as filtered, but this one was given up.
-                    self.filtered -= 1
-                    return None
-                return given[0]
+                [given] = await outputs_of(self, attempt, item)
+                return given
 
             self.fn, self.convert, self.exact = guarded, None, False
         self.chunk: list[Any] = []
@@ -287,7 +282,8 @@ class AsyncStage(WorkerStage):
             self.received += done
             if self.ended:
                 # What was in the call, what waited behind it, and outputs nobody takes any more.
-                self.discarded += failed + len(batch) - done + len(chunk)
+                self.discarded += failed + len(batch) - done
+                self.lose(chunk)
             else:
                 if self.gate is not None:
                     self.gate.passed(done)
@@ -367,11 +363,12 @@ class AsyncManyStage(WorkerStage):
                 if self.gate is not None:
                     self.gate.passed(1)
                 finished = False
+                failed = self.failed
                 try:
                     finished = await self._draw(item)
                 finally:
                     # Cancelled in the middle: what it would still have given is lost.
-                    self.discarded += int(self.ended and not finished)
+                    self.discarded += int(self.ended and not finished and self.failed == failed)
                 if not finished:
                     return
                 edge.release(1)

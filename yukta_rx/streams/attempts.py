@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from yukta_rx.errors import EngineError, HeldOutputError, RunAbortedError
+from yukta_rx.streams.faults import as_error
+from yukta_rx.streams.plan import GivenUp
 
 if TYPE_CHECKING:
     from yukta_rx.streams.stage import Stage
@@ -68,23 +70,28 @@ class _Held:
 
 
 def collect(item: Any, outputs: Iterable[Any], hold: Hold | None) -> list[Any]:
-    """All that an iterable gives for `item`; nothing if it raises.
+    """All that an iterable, which is closed, gives for `item`; nothing if it raises.
 
     Raises:
         HeldOutputError: it gives more than may be held back.
     """
     held = _Held(item, hold)
+    iterator = iter(outputs)
     try:
-        for output in outputs:
+        for output in iterator:
             held.add(output)
     except BaseException:
         held.drop()
         raise
+    finally:
+        close = getattr(iterator, "close", None)
+        if close is not None:
+            close()
     return held.outputs
 
 
 async def collect_async(item: Any, outputs: AsyncIterable[Any], hold: Hold | None) -> list[Any]:
-    """As `collect`, of an async iterable, which is closed."""
+    """As `collect`, of an async iterable."""
     held = _Held(item, hold)
     iterator = outputs.__aiter__()
     try:
@@ -117,34 +124,33 @@ async def outputs_of(
     plan = stage.plan
     number = 1
     current = item
+    error = None if error is None else as_error(error)
     while True:
         stage.attempt = number
         if error is None:
             try:
                 if plan.limit is None:
                     return await attempt(current)
-                return list(await plan.limit.run(current, attempt))
+                given: list[Any] = await plan.limit.run(current, attempt)
+                return given
             except (KeyboardInterrupt, SystemExit):
                 raise
-            except asyncio.CancelledError as cancelled:
-                if stage.ended or _cancelling():
-                    raise
-                error = RuntimeError(f"the call was cancelled from inside: {cancelled!r}")
             except BaseException as raised:
-                error = raised
-        if isinstance(error, EngineError | RunAbortedError):
-            raise error
-        if plan.retry is None or not await plan.retry.again(item, error, number):
+                if stage.ended or (isinstance(raised, asyncio.CancelledError) and _cancelling()):
+                    raise
+                error = as_error(raised)
+        final = isinstance(error, EngineError | RunAbortedError)
+        if final or plan.retry is None or not await plan.retry.again(item, error, number):
             break
         number += 1
         stage.retried += 1
         current = plan.retry.numbered(item, number)
         error = None
     stage.failed += 1
-    if plan.on_error is None:
+    if final or plan.on_error is None:
         raise error
     letter = plan.on_error.given_up(item, error, number)
-    return [] if letter is None else [letter]
+    return [GivenUp() if letter is None else letter]
 
 
 def _cancelling() -> bool:

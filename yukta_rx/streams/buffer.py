@@ -13,12 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from yukta_rx.errors import BadInputError, EngineError
+from yukta_rx.errors import BadInputError, EngineError, YuktaError
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.spill import Spill
 from yukta_rx.streams.stage import Stage
 
 if TYPE_CHECKING:
+    import asyncio
     from pathlib import Path
 
     from yukta_rx.streams.circuit import Circuit
@@ -128,7 +129,7 @@ class DropStage(BufferStage):
             more = excess - len(dropped)
             dropped, batch = dropped + batch[:more], batch[more:]
         else:
-            keep = len(batch) - excess
+            keep = max(0, len(batch) - excess)
             batch, dropped = batch[:keep], batch[keep:]
         edge.dropped += len(dropped)
         for child in self.ports.get(DROPPED_PORT, ()):
@@ -157,13 +158,14 @@ class SpillStage(BufferStage):
     their edges, so memory stays bounded whatever the disk does.
     """
 
-    __slots__ = ("backlog", "body", "busy", "moving", "pending", "spill")
+    __slots__ = ("backlog", "body", "moving", "pending", "spill", "trip")
 
     def __init__(self, plan: NodePlan, circuit: Circuit, body: SpillBody) -> None:
         super().__init__(plan, circuit, body.size)
         self.body = body
         self.spill = Spill(body.folder)
-        self.busy = False
+        self.trip: asyncio.Task[None] | None = None
+        """Reads or writes, in a thread."""
         self.backlog = 0
         """Elements on disk."""
         self.moving = 0
@@ -177,17 +179,15 @@ class SpillStage(BufferStage):
 
     def run(self) -> None:
         """Fill the buffer, from disk before all else; write what finds no room."""
-        if not self.attend() or self.busy:
+        if not self.attend() or self.trip is not None:
             return
         self._fill()
-        if self.pending or self.busy:
-            return
         if self.backlog and self.free() > 0:
             self._send(self.spill.read, self._has_read)
             return
         taken = self.taken()
         if taken is not None:
-            room = 0 if self.backlog else max(0, self.free())
+            room = 0 if self.backlog or self.pending else max(0, self.free())
             _edge, batch = taken
             self.emit(batch[:room])
             if rest := batch[room:]:
@@ -197,7 +197,7 @@ class SpillStage(BufferStage):
                 self.wake()
         elif self.closing:
             self.wake()
-        elif not self.ins and not self.backlog:
+        elif not (self.ins or self.backlog or self.pending):
             self.end(self.natural_end())
 
     def _fill(self) -> None:
@@ -218,28 +218,32 @@ class SpillStage(BufferStage):
 
     def _send(self, job: Callable[[], Any], back: Callable[[Any], None]) -> None:
         async def work() -> None:
+            fault: YuktaError
             try:
                 result = await self.circuit.pool.call(job)
             except OSError as error:
-                self.busy = False
                 detail = f"the edge buffer of node {self.plan.name} cannot spill to disk: {error}"
-                self.end(Outcome.FAILED, EngineError(detail))
+                fault = EngineError(detail)
+                fault.__cause__ = error
             except Exception as error:
-                self.busy = False
-                detail = f"a message cannot be spilled to disk: {error}"
-                self.end(Outcome.FAILED, BadInputError(detail))
+                fault = BadInputError(f"a message cannot be spilled to disk: {error}")
+                fault.__cause__ = error
             else:
-                self.busy = False
-                if not self.ended:
-                    back(result)
-                    self.wake()
+                self.trip = None
+                back(result)
+                self.wake()
+                return
+            self.trip = None
+            self.end(Outcome.FAILED, fault)
 
-        self.busy = True
-        self.circuit.tasks.spawn(work(), f"yukta edge buffer {self.plan.name}")
+        self.trip = self.circuit.tasks.spawn(work(), f"yukta edge buffer {self.plan.name}")
 
     def release(self) -> None:
-        """Drop what is on disk."""
+        """Drop what is on disk, and wait for no disk any more."""
         self.discarded += self.backlog + len(self.pending) + self.moving
         self.pending = []
-        self.backlog = 0
-        self.circuit.offload(self, self.spill.close)
+        self.backlog = self.moving = 0
+        if self.trip is not None:
+            self.trip.cancel()
+        if self.trip is not None or self.spill.used:
+            self.circuit.offload(self, self.spill.close)

@@ -5,15 +5,17 @@ Feature: ENG-02.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.streams.attempts import outputs_of
+from yukta_rx.streams.plan import is_given_up
 from yukta_rx.streams.stage import Stage
 
 if TYPE_CHECKING:
+    import asyncio
+
     from yukta_rx.streams.attempts import Attempt
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
@@ -68,8 +70,8 @@ class ConcurrentStage(Stage):
         self.finished = 0
 
     def working(self) -> bool:
-        """A call is out."""
-        return len(self.calls) > len(self.leaving)
+        """A call is out; those that ended only wait for demand, or for their turn."""
+        return any(call.outputs is None and call.error is None for call in self.calls)
 
     def activity(self) -> int:
         """Calls that ended count too, whatever they gave."""
@@ -116,10 +118,6 @@ class ConcurrentStage(Stage):
     async def _work(self, call: _Call) -> None:
         try:
             call.outputs = await self._outputs(call.item)
-        except asyncio.CancelledError as error:
-            if self.ended:
-                raise
-            call.error = RuntimeError(f"the call was cancelled from inside: {error!r}")
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
@@ -148,6 +146,7 @@ class ConcurrentStage(Stage):
                 return
             call = self.leaving[0]
             if call.error is not None:
+                del self.calls[call]
                 self.fail(call.error, call.item)
                 return
             outputs = call.outputs or []
@@ -165,11 +164,16 @@ class ConcurrentStage(Stage):
             if self.closing:
                 self.settle()
 
+    def _counted(self, call: _Call) -> bool:
+        """Whether its element is counted as failed."""
+        if call.error is not None:
+            return self.plan.guarded
+        return any(map(is_given_up, call.outputs or ()))
+
     def release(self) -> None:
         """Cancel every call that is out; what was taken and not emitted is lost, and counted."""
-        failed = sum(call.error is not None for call in self.calls)
-        self.discarded += len(self.calls) - min(failed, 1)
         for call in self.calls:
+            self.discarded += int(not self._counted(call))
             if call.task is not None and not call.task.done():
                 call.task.cancel()
         self.calls.clear()

@@ -34,6 +34,7 @@ class Edge:
         "held",
         "low",
         "passed",
+        "pinned",
         "port",
         "pos",
         "prefetch",
@@ -59,6 +60,8 @@ class Edge:
         self.buf: list[Any] = []
         self.cur: list[Any] = []
         self.pos = 0
+        self.pinned = False
+        """Whether a breakpoint has held the first element, which has not passed yet."""
         self.closed = False
         self.dead = False
         self.err: BaseException | None = None
@@ -143,11 +146,14 @@ class Edge:
         self.pos = 0
 
     def drop_oldest(self, n: int) -> list[Any]:
-        """Take out up to `n` waiting elements for good; their credit goes back."""
+        """Take out up to `n` waiting elements for good, none that is pinned; credit goes back."""
         held = self.held
+        pinned = self.take(1) if self.pinned else []
         dropped = self.take(n)
         while len(dropped) < n and self.buf:
             dropped = dropped + self.take(n - len(dropped))
+        if pinned:
+            self.untake(pinned, 0)
         self.held = held
         self.credit += len(dropped)
         return dropped

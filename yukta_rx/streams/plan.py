@@ -91,6 +91,9 @@ class Limit(Protocol):
     async def run(self, item: Any, attempt: Callable[[Any], Awaitable[Any]]) -> Any:
         """Await `attempt(item)`; raises when it takes too long, which cancels it."""
 
+    def stop(self) -> None:
+        """The stage has ended."""
+
 
 class Retry(Protocol):
     """What a retry contributes: whether, when and with what an element is tried again."""
@@ -138,6 +141,15 @@ class DeadLetter(msgspec.Struct, frozen=True, gc=False):
     value: Any
 
 
+class GivenUp(msgspec.Struct, frozen=True, gc=False):
+    """Stands among the outputs for an element that was given up and leaves nothing."""
+
+
+def is_given_up(output: Any) -> bool:
+    """Whether it stands for an element that was given up, which is counted as failed."""
+    return type(output) is DeadLetter or type(output) is GivenUp
+
+
 ERROR_PORT: Final = "error"
 
 Tap = Callable[[str | None, Sequence[Any]], None]
@@ -180,6 +192,18 @@ class NodePlan:
     def guarded(self) -> bool:
         """Whether the call is made element by element, as attempts whose failure has a policy."""
         return not (self.limit is None and self.retry is None and self.on_error is None)
+
+    def refuse_attempts(self, what: str) -> None:
+        """Told by a body that makes no call per element.
+
+        Raises:
+            ValueError: the plan has a policy for such calls.
+        """
+        if self.guarded:
+            raise ValueError(
+                f"node {self.name or '?'} is {what}, which makes no call per element; "
+                "retry, on_error and element_timeout need one"
+            )
 
     def write(self, slot: Slot, outlet: Outlet, **fields: Any) -> NodePlan:
         """This plan with `fields` in `slot`, or a new node behind `outlet` that has them."""

@@ -8,6 +8,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from yukta_rx.streams.faults import as_error
 from yukta_rx.streams.pump import Pump
 
 if TYPE_CHECKING:
@@ -104,10 +105,8 @@ class BlockingPool:
                 return
             if error is None:
                 future.set_result(result)  # type: ignore[arg-type]
-            elif isinstance(error, StopIteration):
-                future.set_exception(RuntimeError("the function raised StopIteration"))
             else:
-                future.set_exception(error)
+                future.set_exception(as_error(error))
 
         def job() -> None:
             result: T | None = None
@@ -127,7 +126,7 @@ class BlockingPool:
         try:
             return await future
         except asyncio.CancelledError:
-            if not future.done() or future.cancelled():
+            if future.cancelled():
                 # It goes on regardless; until it is back, another thread takes its place.
                 self.abandon()
             raise

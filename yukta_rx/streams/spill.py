@@ -7,6 +7,7 @@ way in a call that was cancelled.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import tempfile
 import threading
@@ -47,6 +48,11 @@ class Spill:
         self._lock = threading.Lock()
         self._closed = False
         self._segments: deque[_Segment] = deque()
+
+    @property
+    def used(self) -> bool:
+        """Whether there is a file, which `close` lets go of."""
+        return bool(self._segments)
 
     def write(self, chunk: list[Any]) -> None:
         """Append a chunk.
@@ -95,4 +101,6 @@ class Spill:
         with self._lock:
             self._closed = True
             while self._segments:
-                self._segments.popleft().file.close()
+                # It may still hold what found no room on the disk.
+                with contextlib.suppress(OSError):
+                    self._segments.popleft().file.close()

@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import EngineError
 from yukta_rx.model.message import Routed
-from yukta_rx.streams.plan import ERROR_PORT, DeadLetter, NodePlan, Outcome
+from yukta_rx.streams.faults import as_error
+from yukta_rx.streams.plan import (
+    ERROR_PORT,
+    DeadLetter,
+    GivenUp,
+    NodePlan,
+    Outcome,
+    is_given_up,
+)
 from yukta_rx.streams.pump import BATCH_SLOW
 
 if TYPE_CHECKING:
@@ -41,7 +49,7 @@ CALL_STALL: Final = 0.020
 """Seconds that one call may hold the loop before it is reported."""
 
 
-_NOT_PLAIN: Final = frozenset({NoneType, Routed, DeadLetter})
+_NOT_PLAIN: Final = frozenset({NoneType, Routed, DeadLetter, GivenUp})
 """Types in a chunk that are not simply for the default output."""
 
 
@@ -72,6 +80,7 @@ class Stage:
         "filtered",
         "front",
         "gate",
+        "gives_none",
         "ins",
         "outs",
         "plan",
@@ -99,6 +108,8 @@ class Stage:
         self.front: Callable[[Edge, list[Any]], list[Any]] | None = None
         """What the gate does with a taken batch before the call: returns what goes into it."""
         self.exact = False
+        self.gives_none = False
+        """Whether None is an element like any other, and not one that was filtered out."""
         self.ins: list[Edge] = []
         self.outs: list[Edge] = []
         self.default: list[Edge] = []
@@ -308,8 +319,10 @@ class Stage:
         plain: list[Any] = []
         routed: dict[str, list[Any]] = {}
         for item in chunk:
-            if item is None:
+            if item is None and not self.gives_none:
                 self.filtered += 1
+            elif type(item) is GivenUp:
+                continue
             elif type(item) is Routed:
                 routed.setdefault(item.port, []).append(item.value)
             elif type(item) is DeadLetter:
@@ -329,6 +342,10 @@ class Stage:
             for edge in edges:
                 edge.push(items)
         return plain
+
+    def lose(self, outputs: list[Any]) -> None:
+        """Count outputs that nobody takes any more; what was given up is counted already."""
+        self.discarded += sum(not is_given_up(output) for output in outputs)
 
     # -- termination
 
@@ -365,10 +382,7 @@ class Stage:
     def fail(self, error: BaseException, culprit: Any = None) -> None:
         """The call failed for `culprit`: end with its error."""
         self.culprit = culprit
-        if isinstance(error, StopIteration):
-            # It would end whatever generator or coroutine it is raised in later.
-            error = RuntimeError("the function raised StopIteration")
-        self.end(Outcome.FAILED, error)
+        self.end(Outcome.FAILED, as_error(error))
 
     def crash(self, error: BaseException) -> None:
         """A defect of the engine, not of the call: end this stage, keep the pump going."""
@@ -400,7 +414,7 @@ class Stage:
 
     def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Second half of `end`: the observer, the children, the circuit."""
-        for watch in (self.plan.idle, self.plan.deadline):
+        for watch in (self.plan.idle, self.plan.deadline, self.plan.limit):
             if watch is not None:
                 watch.stop()
         observer = self.plan.observer
@@ -416,6 +430,10 @@ class SourceStage(Stage):
     """What sources share: they are touched when started, and a drain ends them."""
 
     __slots__ = ()
+
+    def __init__(self, plan: NodePlan, circuit: Circuit) -> None:
+        plan.refuse_attempts("a source")
+        super().__init__(plan, circuit)
 
     def drain(self) -> None:
         """Take nothing more; children see a normal end."""

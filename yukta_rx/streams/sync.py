@@ -49,7 +49,7 @@ class MapBody:
         async def in_thread(item: Any) -> Any:
             return await circuit.pool.call(call, item)
 
-        return AsyncBody(in_thread).stage(plan, circuit)
+        return AsyncBody(in_thread, exact=self.exact).stage(plan, circuit)
 
 
 class MapStage(Stage):
@@ -72,7 +72,7 @@ class MapStage(Stage):
         super().__init__(plan, circuit)
         self.fn = fn
         self.again = again or fn
-        self.exact = exact or fn is None
+        self.exact = self.gives_none = exact or fn is None
         self.recovery: asyncio.Task[None] | None = None
 
     def run(self) -> None:
@@ -136,7 +136,7 @@ class MapStage(Stage):
         self.emit(chunk)
         if not guarded:
             self.fail(error, batch[done])
-        elif not self.ended:
+        else:
             edge.held = 1
             self.recovery = self.circuit.tasks.spawn(
                 self._recover(edge, batch[done], error), f"yukta node {self.plan.name}"
@@ -146,7 +146,7 @@ class MapStage(Stage):
         """Attempts after the first; there is credit for what they give, one element at most."""
         try:
             given = await outputs_of(self, self._attempt, item, error)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as last:
             self.recovery = None
@@ -259,6 +259,7 @@ class ManyStage(Stage):
         except BaseException as error:
             self._account(taken)
             self.emit(chunk)
+            self._close()
             self.fail(error, self.culprit)
             return
         self._account(taken)
@@ -274,7 +275,11 @@ class ManyStage(Stage):
             self.gate.passed(taken)
 
     def release(self) -> None:
-        """Close a generator that was not drawn to its end."""
+        """Give up the element whose outputs were not drawn to their end."""
+        self.discarded += int(self.drawing is not None)
+        self._close()
+
+    def _close(self) -> None:
         drawing, self.drawing = self.drawing, None
         close = getattr(drawing, "close", None)
         if close is not None:

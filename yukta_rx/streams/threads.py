@@ -101,7 +101,6 @@ class ThreadStage(_ThreadMixin):
     __slots__ = (
         "body",
         "busy",
-        "edge",
         "failure",
         "finished",
         "fn",
@@ -122,16 +121,14 @@ class ThreadStage(_ThreadMixin):
         self.guarded = plan.guarded
         self.busy = False
         self.recovery: asyncio.Task[None] | None = None
-        self.edge: Edge | None = None
-        """Where the last batch came from."""
         self.finished = 0
         """Calls that returned, written by the thread: a sign of life within a batch."""
         self.pending: list[Any] = []
         self.taken: tuple[Edge, int] | None = None
         """What `pending` was made of; released, and so demanded anew, when all of it is emitted."""
-        self.failure: tuple[BaseException, Any] | None = None
-        """What the policy is asked about, or else ends the stage, once what came before it is
-        emitted."""
+        self.failure: tuple[Edge, Any, BaseException] | None = None
+        """The element that failed, which the policy is asked about, or else ends the stage, once
+        what came before it is emitted."""
         self.quantum = 1
 
     def activity(self) -> int:
@@ -150,13 +147,13 @@ class ThreadStage(_ThreadMixin):
             if self.pruning:
                 self.prune()
             return
-        if self.taken is not None and not self._flush():
+        if self.taken is not None and not self._flush(*self.taken):
             return
         if self.failure is not None:
-            (error, item), self.failure = self.failure, None
-            if self.guarded and self.edge is not None:
+            (source, item, error), self.failure = self.failure, None
+            if self.guarded:
                 self.recovery = self.circuit.tasks.spawn(
-                    self._recover(self.edge, item, error), f"yukta node {self.plan.name}"
+                    self._recover(source, item, error), f"yukta node {self.plan.name}"
                 )
             else:
                 self.fail(error, item)
@@ -172,7 +169,6 @@ class ThreadStage(_ThreadMixin):
             return
         if not self.touched:
             self.touch()
-        self.edge = edge
         self.steer = False
         self.busy = True
         self._send(lambda: self._in_thread(batch), lambda result: self._back(edge, batch, *result))
@@ -221,7 +217,7 @@ class ThreadStage(_ThreadMixin):
         if self.gate is not None:
             self.gate.passed(done)
         if error is not None:
-            self.failure = error, batch[done - 1]
+            self.failure = edge, batch[done - 1], error
         if error is not None and not self.guarded:
             self.discarded += len(batch) - done
         elif done < len(batch):
@@ -250,7 +246,7 @@ class ThreadStage(_ThreadMixin):
     async def _attempt(self, item: Any) -> list[Any]:
         return await self.circuit.pool.call(self.body.outputs, item)
 
-    def _flush(self) -> bool:
+    def _flush(self, edge: Edge, done: int) -> bool:
         """Emit what there is credit for; True when nothing waits any more."""
         if self.closing:
             self.settle()
@@ -264,17 +260,17 @@ class ThreadStage(_ThreadMixin):
             self.emit(chunk)
         if self.pending:
             return False
-        if self.taken is not None:
-            (edge, done), self.taken = self.taken, None
-            edge.release(done)
-            # Its failed element is not worked off yet, and keeps the edge from ending.
-            edge.held = int(self.guarded and self.failure is not None)
+        self.taken = None
+        edge.release(done)
+        # Its failed element is not worked off yet, and keeps the edge from ending.
+        edge.held = int(self.guarded and self.failure is not None)
         return True
 
     def release(self) -> None:
         """What could not be emitted any more is dropped, and counted."""
-        self.discarded += len(self.pending)
+        self.lose(self.pending)
         self.pending = []
+        self.discarded += int(self.failure is not None)
         if self.recovery is not None:
             self.discarded += 1
             self.recovery.cancel()

@@ -96,6 +96,7 @@ class StreamStage(WorkerStage):
         circuit: Circuit,
         fn: Callable[[AsyncIterator[Any]], AsyncIterable[Any]],
     ) -> None:
+        plan.refuse_attempts("a function of the whole stream")
         super().__init__(plan, circuit)
         self.fn = fn
         self.inlet = Inlet(self)
