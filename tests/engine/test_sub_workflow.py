@@ -48,7 +48,16 @@ async def stubborn(msg, cfg, ctx):
     return msg
 
 
-PLUGINS = (spoil, refuse, stubborn)
+@processor("LATE", default_timeout=None)
+async def late(msg, cfg, ctx):
+    """Ignore a cancellation, and start a run after it."""
+    try:
+        await asyncio.sleep(60)
+    except asyncio.CancelledError:
+        await ctx.run_child("slow", {}, msg)
+
+
+PLUGINS = (spoil, refuse, stubborn, late)
 
 
 def flow(workflow_id: str, *nodes: Any, edges: str | None = None) -> dict[str, Any]:
@@ -543,6 +552,23 @@ async def test_a_child_that_ignores_cancellation_holds_its_parent_no_longer_than
 
     assert below == ["CANCELLED"]
     assert took == pytest.approx(5, abs=0.1)
+
+
+@virtual_time
+@pytest.mark.parametrize("mode", [StopMode.CANCEL, StopMode.KILL])
+async def test_a_call_that_ignores_its_cancellation_starts_no_child_any_more(mode):
+    top = flow("parent", ("in", "SEQUENCE_TRIGGER", {"count": 1}), ("late", "LATE"), OUT)
+    async with engine_with(SLOW, top) as engine:
+        run = await engine.start("s", "parent")
+        await asyncio.sleep(0.5)
+        await run.stop(mode)
+        status = await run.wait()
+        await asyncio.sleep(10)
+        below = statuses(engine)
+
+    assert status is TaskStatus.CANCELLED
+    assert below == []
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 @virtual_time

@@ -220,6 +220,11 @@ class Children:
         payload: Any,
         message: Message,
     ) -> ChildResult:
+        if node.context is not None and node.context.cancelled:
+            # A call that ignored its cancellation: nobody would wait for the child.
+            raise SubWorkflowError(
+                f"node {node.id} has ended and starts no more runs", code="sub_workflow_failed"
+            )
         self._check_room()
         child = _Child(self._limits)
         request = self._request(child, node, workflow_id, payload, message)
