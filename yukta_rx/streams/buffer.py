@@ -118,6 +118,9 @@ class DropStage(BufferStage):
             if excess > 0:
                 batch = self._without(edge, batch, excess)
             self.emit(batch)
+        if self.next_edge() is not None:
+            # A reader of what was dropped has no credit; it wakes this stage when it has.
+            return
         if self.closing:
             self.wake()
         elif not self.ins:
