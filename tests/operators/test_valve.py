@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from yukta_rx import operators as ops
+from yukta_rx.model.policy import OnError
+from yukta_rx.streams.circuit import Circuit
+from yukta_rx.streams.concurrent import ConcurrentBody
+from yukta_rx.streams.flow import from_iterable
+from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.testing.clock import virtual_time
+from yukta_rx.testing.publisher import TestPublisher
+from yukta_rx.testing.subscriber import TestSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -33,6 +41,22 @@ async def copy(stream: AsyncIterator[int]) -> AsyncIterator[int]:
         yield n
 
 
+async def in_list(n: int) -> list[int]:
+    return [n]
+
+
+class _Never:
+    async def again(self, item: Any, error: BaseException, attempt: int) -> bool:
+        raise AssertionError("nothing fails here")
+
+    def numbered(self, item: Any, attempt: int) -> Any:
+        raise AssertionError("nothing fails here")
+
+
+def _never_fails() -> ops.Operator:
+    return ops.retry(_Never())  # type: ignore[arg-type]
+
+
 CALLS: dict[str, Any] = {
     "none": [],
     "sync": [ops.call(lambda n: n)],
@@ -40,6 +64,11 @@ CALLS: dict[str, Any] = {
     "async": [ops.call(one_async)],
     "async generator": [ops.call(many_async)],
     "thread": [ops.call(lambda n: n, blocking=True)],
+    "thread generator": [ops.call(many, blocking=True)],
+    "concurrent": [ops.call(ConcurrentBody(in_list, 3))],
+    "concurrent unordered": [ops.call(ConcurrentBody(in_list, 3, ordered=False))],
+    "guarded": [ops.call(one_async), _never_fails()],
+    "guarded generator": [ops.call(many), _never_fails()],
     "through": [ops.through(copy)],
 }
 
@@ -212,3 +241,519 @@ def test_a_valve_says_whether_it_is_paused() -> None:
     states.append(handle.paused)
 
     assert states == [False, True, False, True]
+
+
+# -- breakpoints
+
+
+class Steered:
+    """A valve before a call of any shape, with what its breakpoints held."""
+
+    def __init__(self, bench: Any, call: list[Any], *hits: Any, **options: Any) -> None:
+        self.asked: list[int] = []
+        self.holds: list[tuple[int, float]] = []
+        self.handle = ops.Valve(on_hold=self.on_hold, **options)
+        self.hits = [lambda n, hit=hit: self.asked.append(n) or hit(n) for hit in hits]
+        self.handle.break_at(self.hits)
+        self.b = bench(ops.valve(self.handle), *call, demand=100, window=20)
+
+    def on_hold(self, item: int) -> None:
+        assert self.handle.paused
+        assert self.handle.held is item
+        self.holds.append((item, round(asyncio.get_running_loop().time(), 3)))
+
+    @property
+    def values(self) -> list[int]:
+        return list(self.b.seen.values)
+
+    async def emit(self, *values: int) -> None:
+        await self.b.source.pulled(len(values))
+        self.b.source.emit(*values)
+        await asyncio.sleep(1)
+
+    async def finished(self) -> None:
+        self.b.source.complete()
+        await self.b.seen.ended()
+        assert self.b.seen.completed
+
+
+@pytest.mark.parametrize("place", [0, 1, 5, 9])
+@virtual_time
+async def test_a_breakpoint_holds_before_the_element_and_lets_it_through_once(
+    call: Any, bench: Any, place: int
+) -> None:
+    s = Steered(bench, call, lambda n: n == place)
+    await s.emit(*range(10))
+    before, held = s.values, s.handle.held
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert (before, held) == (list(range(place)), place)
+    assert s.values == list(range(10))
+    assert s.holds == [(place, 0)]
+    assert s.handle.held is None
+    assert not s.handle.paused
+
+
+@virtual_time
+async def test_each_element_is_asked_about_once(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 4)
+    await s.emit(*range(10))
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    # The others of its batch may be asked about again.
+    assert s.asked.count(4) == 1
+    assert s.holds == [(4, 0)]
+
+
+@virtual_time
+async def test_the_next_match_is_held_again_also_the_same_object(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 7)
+    await s.emit(7, 7, 1, 7)
+    seen = []
+    for _ in range(3):
+        seen.append((s.values, s.handle.held))
+        s.handle.resume()
+        await asyncio.sleep(1)
+    await s.finished()
+
+    assert seen == [([], 7), ([7], 7), ([7, 7, 1], 7)]
+    assert s.holds == [(7, 0), (7, 1), (7, 2)]
+    assert s.values == [7, 7, 1, 7]
+
+
+@virtual_time
+async def test_a_step_lets_the_held_element_through_and_closes_again(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 2)
+    await s.emit(*range(6))
+    s.handle.step()
+    await asyncio.sleep(1)
+    stepped = s.values, s.handle.held, s.handle.paused
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert stepped == ([0, 1, 2], None, True)
+    assert s.holds == [(2, 0)]
+
+
+@virtual_time
+async def test_steps_that_come_to_a_breakpoint_are_void_behind_it(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 2)
+    s.handle.step(5)
+    await s.emit(*range(9))
+    held = s.values, s.handle.held
+    s.handle.step(2)
+    await asyncio.sleep(1)
+    stepped = s.values
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert held == ([0, 1], 2)
+    assert stepped == [0, 1, 2, 3]
+
+
+@virtual_time
+async def test_any_of_several_breakpoints_holds(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 2, lambda n: n % 4 == 0)
+    await s.emit(*range(9))
+    for _ in range(4):
+        s.handle.resume()
+        await asyncio.sleep(1)
+    await s.finished()
+
+    assert [item for item, _time in s.holds] == [0, 2, 4, 8]
+    assert s.values == list(range(9))
+
+
+@virtual_time
+async def test_an_element_stays_held_when_the_breakpoints_go(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 2)
+    await s.emit(0, 1, 2, 3)
+    s.handle.break_at([])
+    await asyncio.sleep(1)
+    still = s.values, s.handle.held
+    s.handle.resume()
+    await asyncio.sleep(1)
+    s.handle.break_at(s.hits)
+    await s.emit(2)
+    again = s.values, s.handle.held
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert still == ([0, 1], 2)
+    assert again == ([0, 1, 2, 3], 2)
+
+
+@virtual_time
+async def test_a_breakpoint_set_while_the_valve_is_closed_holds_when_it_opens(
+    call: Any, bench: Any
+) -> None:
+    s = Steered(bench, call)
+    s.handle.pause()
+    await s.emit(0, 1, 2)
+    s.handle.break_at([lambda n: n == 1])
+    s.handle.resume()
+    await asyncio.sleep(1)
+    held = s.values, s.handle.held
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert held == ([0], 1)
+    assert s.values == [0, 1, 2]
+
+
+@virtual_time
+async def test_a_breakpoint_set_in_between_holds_the_next(call: Any, bench: Any) -> None:
+    s = Steered(bench, call)
+    await s.emit(1, 1)
+    s.handle.break_at([lambda n: n == 1])
+    await s.emit(1)
+    held = s.values, s.handle.held
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert held == ([1, 1], 1)
+
+
+@virtual_time
+async def test_a_held_element_holds_the_completion_back(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 1)
+    await s.emit(0, 1)
+    s.b.source.complete()
+    await asyncio.sleep(10)
+    before = s.b.timed
+    s.handle.resume()
+    await s.b.seen.ended()
+
+    assert before == [("next", 0, 0)]
+    assert s.values == [0, 1]
+
+
+@virtual_time
+async def test_a_held_element_can_be_cancelled(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 1)
+    await s.emit(0, 1, 2)
+    s.b.seen.cancel()
+    await asyncio.sleep(1)
+
+    assert s.b.source.cancelled
+    assert len(asyncio.all_tasks()) == 1
+    assert s.b.stage.discarded == 2
+
+
+@virtual_time
+async def test_the_breakpoint_holds_with_several_parents(call: Any) -> None:
+    held: list[Any] = []
+    handle = ops.Valve(on_hold=held.append)
+    handle.break_at([lambda n: n % 10 == 3])
+    sources = [TestPublisher(f"source{n}") for n in range(3)]
+    flow = ops.merge(*sources).pipe(ops.valve(handle), *call)
+    seen = TestSubscriber(1000)
+    flow.subscribe(seen)
+    await asyncio.sleep(1)
+    for place, source in enumerate(sources):
+        source.emit(*range(100 * place, 100 * place + 20))
+    rounds = 0
+    while handle.held is not None or rounds == 0:
+        await asyncio.sleep(1)
+        assert len([n for n in seen.values if n % 10 == 3]) == rounds
+        rounds += 1
+        handle.resume()
+        await asyncio.sleep(1)
+    for source in sources:
+        source.complete()
+    await seen.ended()
+
+    assert sorted(held) == [3, 13, 103, 113, 203, 213]
+    assert sorted(seen.values) == sorted(100 * p + n for p in range(3) for n in range(20))
+    for place in range(3):
+        mine = [n for n in seen.values if n // 100 == place]
+        assert mine == sorted(mine)
+
+
+@virtual_time
+async def test_a_step_lets_the_held_element_through_before_those_of_other_parents(
+    call: Any,
+) -> None:
+    handle = ops.Valve()
+    handle.break_at([lambda n: n == 3])
+    sources = [TestPublisher(f"source{n}") for n in range(3)]
+    flow = ops.merge(*sources).pipe(ops.valve(handle), *call)
+    seen = TestSubscriber(1000)
+    flow.subscribe(seen)
+    await asyncio.sleep(1)
+    sources[1].emit(*range(6))
+    await asyncio.sleep(1)
+    sources[0].complete()
+    sources[2].emit(10, 11, 12)
+    await asyncio.sleep(1)
+    held = list(seen.values)
+    handle.step()
+    await asyncio.sleep(1)
+
+    assert held == [0, 1, 2]
+    assert seen.values == [0, 1, 2, 3]
+    seen.cancel()
+    await asyncio.sleep(1)
+
+
+@virtual_time
+async def test_one_object_from_two_parents_is_held_twice(call: Any) -> None:
+    held: list[Any] = []
+    handle = ops.Valve(on_hold=held.append)
+    handle.break_at([lambda n: n == "x"])
+    sources = [TestPublisher(f"source{n}") for n in range(2)]
+    flow = ops.merge(*sources).pipe(ops.valve(handle), *call)
+    seen = TestSubscriber(1000)
+    flow.subscribe(seen)
+    await asyncio.sleep(1)
+    for source in sources:
+        source.emit("x", "y")
+    for _ in range(2):
+        await asyncio.sleep(1)
+        handle.resume()
+    await asyncio.sleep(1)
+    for source in sources:
+        source.complete()
+    await seen.ended()
+
+    assert held == ["x", "x"]
+    assert sorted(seen.values) == ["x", "x", "y", "y"]
+
+
+@virtual_time
+async def test_none_can_be_held() -> None:
+    held: list[Any] = []
+    handle = ops.Valve(on_hold=held.append)
+    handle.break_at([lambda n: n is None])
+    seen = TestSubscriber(10)
+    from_iterable([1, None, None, 2]).pipe(
+        ops.merge_parents(), ops.valve(handle), ops.map(lambda n: n)
+    ).subscribe(seen)
+    await asyncio.sleep(1)
+    first = list(seen.values)
+    handle.resume()
+    await asyncio.sleep(1)
+    second = list(seen.values)
+    handle.resume()
+    await seen.ended()
+
+    assert (first, second, held) == ([1], [1, None], [None, None])
+    assert seen.values == [1, None, None, 2]
+
+
+@virtual_time
+async def test_a_pause_between_two_elements_holds_nothing_twice(bench: Any) -> None:
+    """A thread that was sent a batch may be stopped before its first call."""
+    inside, go = threading.Event(), threading.Event()
+
+    def fn(n: int) -> int:
+        if n == 0:
+            inside.set()
+            assert go.wait(10)
+        return n
+
+    pool = BlockingPool(1)
+    pool.submit(lambda: (inside.set(), go.wait(10)))
+    held: list[int] = []
+    handle = ops.Valve(on_hold=held.append)
+    handle.break_at([lambda n: n == 1])
+    source = TestPublisher()
+    out: list[int] = []
+    flow = source.pipe(ops.merge_parents(), ops.valve(handle), ops.call(fn, blocking=True))
+    circuit = Circuit([flow.pipe(ops.map(out.append))], pool=pool)
+    circuit.start()
+    await source.pulled(1)
+    source.emit(1, 2, 3)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    handle.resume()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    # The batch is on its way to the pool's only thread, which is busy.
+    handle.pause()
+    go.set()
+    await asyncio.sleep(1)
+    paused = list(out)
+    handle.resume()
+    source.complete()
+    await circuit.done
+    pool.close()
+
+    assert paused == []
+    assert out == [1, 2, 3]
+    assert held == [1]
+
+
+# -- skip
+
+
+@virtual_time
+async def test_elements_go_round_the_call_from_the_next_one_on(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, round_trip=lambda n: -n)
+    await s.emit(1, 2)
+    s.handle.skip(True)
+    skipping = s.handle.skipping
+    await s.emit(3, 4, 5)
+    s.handle.skip(False)
+    await s.emit(6)
+    await s.finished()
+
+    assert s.values == [1, 2, -3, -4, -5, 6]
+    assert (skipping, s.handle.skipping) == (True, False)
+    stage = s.b.stage
+    assert (stage.received, stage.emitted, stage.skipped) == (6, 6, 3)
+    assert s.b.unaccounted == 0
+
+
+@virtual_time
+async def test_a_skipped_call_is_never_made(bench: Any) -> None:
+    for call in CALLS.values():
+        handle = ops.Valve()
+        handle.skip(True)
+        b = bench(ops.valve(handle), *call, demand=100, window=20)
+        await b.source.pulled(1)
+        b.source.emit(*range(20))
+        b.source.complete()
+        await b.seen.ended()
+
+        assert b.seen.values == list(range(20))
+        assert (b.stage.skipped, b.stage.received) == (20, 20)
+
+
+@virtual_time
+async def test_skipping_goes_on_at_the_pace_of_the_children(call: Any, bench: Any) -> None:
+    handle = ops.Valve()
+    handle.skip(True)
+    b = bench(ops.valve(handle), *call, ops.prefetch(2), window=4)
+    await b.source.pulled(1)
+    sent = 0
+    while b.source.demand:
+        b.source.emit(sent)
+        sent += 1
+        await asyncio.sleep(0.01)
+    asked = b.source.requested
+    await asyncio.sleep(10)
+
+    # 64 at the subscriber, 2 before it, 4 before the call.
+    assert 64 <= sent <= 64 + 2 + 4
+    assert b.source.requested == asked
+    b.seen.request(1000)
+    b.source.complete()
+    await b.seen.ended()
+    assert b.seen.values == list(range(sent))
+
+
+@virtual_time
+async def test_a_pause_stops_what_is_skipped_and_steps_count(call: Any, bench: Any) -> None:
+    s = Steered(bench, call)
+    s.handle.skip(True)
+    s.handle.pause()
+    await s.emit(*range(6))
+    paused = s.values
+    s.handle.step(2)
+    await asyncio.sleep(1)
+    stepped = s.values
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert (paused, stepped, s.values) == ([], [0, 1], list(range(6)))
+
+
+@virtual_time
+async def test_a_breakpoint_holds_what_would_be_skipped(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 3, round_trip=lambda n: -n)
+    s.handle.skip(True)
+    await s.emit(*range(6))
+    held = s.values, s.handle.held
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert held == ([0, -1, -2], 3)
+    assert s.values == [0, -1, -2, -3, -4, -5]
+    assert s.holds == [(3, 0)]
+
+
+@virtual_time
+async def test_what_is_in_the_call_finishes_and_order_is_kept(waiting: Any, bench: Any) -> None:
+    go = asyncio.Event()
+
+    async def fn(n: int) -> int:
+        await go.wait()
+        return 10 * n
+
+    handle = ops.Valve()
+    b = bench(ops.valve(handle), waiting.call(fn), demand=10, window=10)
+    await b.emit(1)
+    handle.skip(True)
+    await b.emit(2, 3)
+    await asyncio.sleep(5)
+    before = b.timed
+    go.set()
+    b.source.complete()
+    await b.seen.ended()
+
+    assert before == []
+    assert b.timed == [("next", n, 5) for n in (10, 2, 3)] + [("completed", None, 5)]
+    assert b.stage.skipped == 2
+
+
+@virtual_time
+async def test_outputs_of_an_element_in_the_call_come_before_what_is_skipped(
+    many: Any, bench: Any
+) -> None:
+    handle = ops.Valve()
+    b = bench(ops.valve(handle), many.call(lambda n: [n] * 5), ops.prefetch(1), demand=1, window=10)
+    await b.emit(7)
+    handle.skip(True)
+    await b.emit(8, 9)
+    b.seen.request(100)
+    b.source.complete()
+    await b.seen.ended()
+
+    assert b.seen.values == [7] * 5 + [8, 9]
+
+
+@virtual_time
+async def test_without_order_what_is_skipped_does_not_wait(bench: Any) -> None:
+    async def fn(n: int) -> list[int]:
+        await asyncio.sleep(10)
+        return [10 * n]
+
+    handle = ops.Valve()
+    body = ConcurrentBody(fn, 3, ordered=False)
+    b = bench(ops.valve(handle), ops.call(body), demand=10, window=10)
+    await b.emit(1)
+    handle.skip(True)
+    await b.emit(2, 3)
+    b.source.complete()
+    await b.seen.ended()
+
+    assert b.timed == [("next", 2, 0), ("next", 3, 0), ("next", 10, 10), ("completed", None, 10)]
+
+
+@virtual_time
+async def test_the_error_port_gets_nothing_of_what_is_skipped(
+    shape: Any, run: Any, clock: Any
+) -> None:
+    def fn(n: int) -> int:
+        raise LookupError(n)
+
+    handle = ops.Valve()
+    handle.skip(True)
+    ledger = ops.FailureLedger(OnError.ROUTE, None, clock())
+    ran = await run(
+        range(9), ops.valve(handle), shape.call(fn), ops.on_error(ledger), ports=("error",)
+    )
+
+    assert (ran.out, ran.ports["error"]) == (list(range(9)), [])

@@ -139,6 +139,8 @@ class Valve:
 
     def _look(self, edge: Edge, batch: list[Any]) -> list[Any]:
         """What of a batch goes into the call: up to an element to hold, and none when skipping."""
+        stage = self._stage
+        assert stage is not None, "only its stage asks"
         self._going = edge if edge.pinned else None
         for place, item in enumerate(batch if self._hits else ()):
             if edge.pinned and not place:
@@ -149,17 +151,19 @@ class Valve:
                 edge.held = place
                 self._found = item
                 if not place:
-                    self._hold(edge, item)
+                    self._hold(stage, edge, item)
                 break
-        if self._skipping and batch and self._stage is not None:
+        if self._skipping and batch:
             if self._round_trip is not None:
                 batch = [self._round_trip(item) for item in batch]
-            self._stage.pass_round(edge, batch)
+            stage.pass_round(edge, batch)
             return []
         return batch
 
-    def _hold(self, edge: Edge, item: Any) -> None:
+    def _hold(self, stage: Stage, edge: Edge, item: Any) -> None:
         edge.pinned = True
+        # Whatever other parents send, it is the next.
+        stage.turn = stage.ins.index(edge)
         self._found = _NOTHING
         self.pause()
         self.held = item

@@ -360,13 +360,19 @@ class Stage:
             if edge.err is not None and join is not None:
                 verdict = join.parent_failed(name, edge.err)
             if verdict is None and edge.empty and not edge.held:
-                self.ins.remove(edge)
+                self._forget(edge)
                 verdict = edge.err if join is None else join.parent_ended(name, edge.err)
             elif verdict is None:
                 self.closing = True
             if verdict is not None:
                 self.end(Outcome.FAILED, verdict)
                 return
+
+    def _forget(self, edge: Edge) -> None:
+        """Take an input out; the one whose turn it is stays so."""
+        index = self.ins.index(edge)
+        del self.ins[index]
+        self.turn -= int(index < self.turn)
 
     def prune(self) -> None:
         """Forget children that cancelled; without any left there is nothing to work for."""
