@@ -8,16 +8,21 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from reactivex.subject import Subject
 
 from yukta_rx import operators as ops
 from yukta_rx.errors import IdleTimeoutError
+from yukta_rx.model.policy import RetryPolicy
 from yukta_rx.streams.clock import LoopClock, PausableClock
-from yukta_rx.streams.flow import from_async_iterable
+from yukta_rx.streams.flow import Flow, from_async_iterable
+from yukta_rx.streams.plan import NodePlan, Slot
+from yukta_rx.streams.rx import OverflowStrategy, from_rx
+from yukta_rx.streams.threads import ThreadIterableBody
 from yukta_rx.testing.clock import virtual_time
 from yukta_rx.testing.subscriber import TestSubscriber
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 pytestmark = pytest.mark.feature("ENG-05")
 
@@ -220,3 +225,102 @@ async def test_a_silent_thread_is_given_up(bench: Any) -> None:
     go.set()
 
     assert isinstance(b.seen.error, IdleTimeoutError)
+
+
+@virtual_time
+async def test_a_silent_stream_function_ends_but_not_while_it_waits_for_its_parents(
+    bench: Any,
+) -> None:
+    async def slow(stream: AsyncIterator[int]) -> AsyncIterator[int]:
+        async for n in stream:
+            await asyncio.sleep(n)
+            yield n
+
+    b = bench(ops.through(slow), ops.idle_timeout(ops.IdleClock(clock(), LIMIT)), demand=10)
+    await asyncio.sleep(100 * LIMIT)
+    await b.emit(1)
+    await asyncio.sleep(100 * LIMIT)
+    await b.emit(1000)
+    await b.seen.ended()
+
+    assert b.seen.values == [1]
+    assert isinstance(b.seen.error, IdleTimeoutError)
+
+
+@virtual_time
+async def test_a_silent_observable_or_thread_with_unmet_demand_ends() -> None:
+    pushed: Subject[int] = Subject()
+    seen = TestSubscriber(10)
+    from_rx(pushed, OverflowStrategy.ERROR).pipe(
+        ops.idle_timeout(ops.IdleClock(clock(), LIMIT))
+    ).subscribe(seen)
+    await asyncio.sleep(LIMIT / 2)
+    pushed.on_next(1)
+    await seen.ended()
+
+    assert seen.values == [1]
+    assert isinstance(seen.error, IdleTimeoutError)
+
+
+async def test_a_silent_source_in_a_thread_ends() -> None:
+    """In real time: virtual time waits for threads."""
+    go = threading.Event()
+
+    def source() -> Iterator[int]:
+        yield 1
+        go.wait(10)
+
+    body = ThreadIterableBody(source)
+    flow: Flow[int] = Flow(NodePlan(name="source", body=body, last=Slot.CALL))
+    seen = TestSubscriber(10)
+    flow.pipe(ops.idle_timeout(ops.IdleClock(clock(), 0.05))).subscribe(seen)
+    await seen.ended()
+    go.set()
+
+    assert isinstance(seen.error, IdleTimeoutError)
+
+
+@virtual_time
+async def test_a_silent_barrier_of_a_plain_function_ends(bench: Any) -> None:
+    async def barrier() -> None:
+        await asyncio.Event().wait()
+
+    b = bench(
+        ops.call(lambda n: n),
+        ops.idle_timeout(ops.IdleClock(clock(), LIMIT)),
+        ops.record(barrier=barrier),
+        demand=10,
+    )
+    await asyncio.sleep(100 * LIMIT)
+    await b.emit(1)
+    await asyncio.sleep(100 * LIMIT)
+    b.source.complete()
+    await b.seen.ended()
+
+    assert b.seen.values == [1]
+    assert isinstance(b.seen.error, IdleTimeoutError)
+    assert LIMIT <= b.timed[-1][2] - 200 * LIMIT <= 1.25 * LIMIT + 1e-3
+
+
+@virtual_time
+async def test_backoff_counts_as_silence_and_a_retry_as_a_sign_of_life(
+    waiting: Any, bench: Any
+) -> None:
+    def fails(n: int) -> int:
+        raise LookupError(n)
+
+    for backoff_ms, attempts in ((5000, 30), (20_000, 2)):
+        policy = RetryPolicy(
+            max_attempts=attempts, backoff_ms=backoff_ms, max_backoff_ms=backoff_ms
+        )
+        b = bench(
+            waiting.call(fails),
+            ops.retry(ops.Backoff(policy, clock(), jitter=lambda: 1.0)),
+            ops.idle_timeout(ops.IdleClock(clock(), LIMIT)),
+            demand=10,
+        )
+        await b.emit(1)
+        await b.seen.ended()
+
+        expected = LookupError if backoff_ms < LIMIT * 1000 else IdleTimeoutError
+        assert isinstance(b.seen.error, expected)

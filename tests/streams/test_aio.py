@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from yukta_rx import operators as ops
-from yukta_rx.streams.circuit import StopMode
+from yukta_rx.streams.circuit import Circuit, StopMode
+from yukta_rx.streams.concurrent import ConcurrentBody
 from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.testing.clock import virtual_time
@@ -549,3 +550,138 @@ async def test_a_publisher_under_test_sees_demand_of_an_async_node() -> None:
 
     assert [(pull.n, pull.time) for pull in publisher.pulls] == [(2, 0), (2, at)]
     assert at == 2
+
+
+@virtual_time
+async def test_a_node_whose_parked_task_is_cancelled_fails(line: Any) -> None:
+    """A call may have kept its task, and somebody may cancel that later."""
+    tasks: list[Any] = []
+
+    async def keeps(n: int) -> int:
+        tasks.append(asyncio.current_task())
+        return n
+
+    publisher = TestPublisher()
+    ran = line(publisher.pipe(ops.merge_parents(), ops.call(keeps)))
+    await publisher.pulled(2)
+    publisher.emit(1)
+    await asyncio.sleep(1)
+    tasks[0].cancel()
+    publisher.emit(2)
+    await ran.finished()
+
+    assert ran.out == [1]
+    assert isinstance(ran.error, RuntimeError)
+    assert "cancelled from inside" in str(ran.error)
+
+
+async def stops(n: int) -> int:
+    STOPPING[-1].stop(StopMode.CANCEL)
+    return n
+
+
+async def stops_and_gives_nothing(n: int) -> AsyncIterator[int]:
+    STOPPING[-1].stop(StopMode.CANCEL)
+    return
+    yield
+
+
+async def stops_and_gives(n: int) -> AsyncIterator[int]:
+    STOPPING[-1].stop(StopMode.CANCEL)
+    yield n
+
+
+async def stops_through(stream: AsyncIterator[int]) -> AsyncIterator[int]:
+    async for n in stream:
+        STOPPING[-1].stop(StopMode.CANCEL)
+        yield n
+
+
+async def stops_in_list(n: int) -> list[int]:
+    STOPPING[-1].stop(StopMode.CANCEL)
+    return [n]
+
+
+def stops_at_once(n: int) -> int:
+    STOPPING[-1].stop(StopMode.CANCEL)
+    return n
+
+
+STOPPING: list[Circuit] = []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ops.call(stops),
+        ops.call(stops_and_gives),
+        ops.call(stops_and_gives_nothing),
+        ops.call(ConcurrentBody(stops_in_list, 2)),
+        ops.call(stops_at_once),
+        ops.flat_map(lambda n: [stops_at_once(n)]),
+        ops.through(stops_through),
+    ],
+    ids=["async", "generator", "empty", "concurrent", "sync", "flat_map", "through"],
+)
+@virtual_time
+async def test_a_call_may_stop_its_own_circuit(call: Any, watch: Any) -> None:
+    flow = from_iterable(range(3)).pipe(ops.merge_parents(name="node"), call, ops.status(watch))
+    circuit = Circuit([flow])
+    STOPPING[:] = [circuit]
+    circuit.start()
+    await circuit.done
+    STOPPING.clear()
+
+    assert watch.ends["node"][0] is Outcome.CANCELLED
+    assert circuit.stage_of(flow).received <= 3
+    assert len(asyncio.all_tasks()) == 1
+
+
+class Plain:
+    """An async iterator, but no generator: it has nothing to close."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def __aiter__(self) -> Plain:
+        return self
+
+    async def __anext__(self) -> int:
+        if not self.left:
+            raise StopAsyncIteration
+        self.left -= 1
+        return self.left
+
+
+@virtual_time
+async def test_an_async_iterator_needs_no_close(line: Any) -> None:
+    ran = await line(from_async_iterable(lambda: Plain(3))).finished()
+
+    assert ran.out == [2, 1, 0]
+
+
+@virtual_time
+async def test_an_async_source_that_holds_an_element_at_its_gate_notices_its_children_go(
+    watch: Any,
+) -> None:
+    handle = ops.Valve()
+    go = asyncio.Event()
+
+    async def source() -> AsyncIterator[int]:
+        await go.wait()
+        yield 1
+
+    body = from_async_iterable(source).plan.body
+    flow: Flow[int] = Flow(NodePlan(name="source", body=body, gate=handle, observer=watch))
+    end = flow.pipe(ops.prefetch(4))
+    circuit = Circuit([end])
+    circuit.start()
+    await asyncio.sleep(1)
+    handle.pause()
+    go.set()
+    await asyncio.sleep(1)
+    circuit.stage_of(end).end(Outcome.CANCELLED)
+    await circuit.done
+
+    assert watch.ends["source"][0] is Outcome.CANCELLED
+    assert circuit.stage_of(flow).discarded == 1

@@ -663,3 +663,48 @@ async def test_an_edge_knows_how_long_its_producer_waited_for_it() -> None:
     [edge] = [edge for edge in circuit.edges if edge.dst is circuit.stage_of(slow)]
     # The second and the third waited a second each for the call before them.
     assert edge.blocked_seconds() == pytest.approx(2, abs=0.01)
+
+
+@pytest.mark.feature("CTL-03")
+@virtual_time
+async def test_a_node_can_be_drained_after_its_parents_have_ended(watch: Any, line: Any) -> None:
+    handle = ops.Valve()
+    handle.pause()
+    flow = from_iterable([1, 2]).pipe(
+        ops.merge_parents(name="node"), ops.valve(handle), ops.status(watch)
+    )
+    ran = line(flow)
+    await asyncio.sleep(1)
+    ran.circuit.stage_of(flow).drain()
+    handle.resume()
+    await ran.finished()
+
+    assert ran.out == [1, 2]
+    assert watch.ends["node"] == (Outcome.STOPPED, None)
+
+
+@virtual_time
+async def test_an_input_that_ends_takes_no_turn_from_the_others() -> None:
+    """Whose turn it is stays so when an input before it in the row goes."""
+    publishers = [TestPublisher(f"source{n}") for n in range(3)]
+    handle = ops.Valve()
+    seen = TestSubscriber(100)
+    ops.merge(*publishers, prefetch=4).pipe(ops.valve(handle)).subscribe(seen)
+    await asyncio.sleep(1)
+    publishers[0].emit("a")
+    await asyncio.sleep(1)
+    handle.pause()
+    publishers[1].emit("b")
+    publishers[2].emit("c")
+    publishers[0].complete()
+    await asyncio.sleep(1)
+    handle.step()
+    await asyncio.sleep(1)
+    first = list(seen.values)
+    handle.resume()
+    for publisher in publishers[1:]:
+        publisher.complete()
+    await seen.ended()
+
+    assert first == ["a", "b"]
+    assert seen.values == ["a", "b", "c"]

@@ -191,3 +191,31 @@ async def test_sleeping_for_nothing_returns_soon(seconds: float) -> None:
     await clock.sleep(seconds)
 
     assert base.now() == 0
+
+
+@virtual_time
+async def test_a_sleep_that_is_cancelled_as_its_time_is_over_is_cancelled() -> None:
+    _, clock = clocks()
+    sleeping = asyncio.ensure_future(clock.sleep(1))
+    await asyncio.sleep(0)
+    # Earlier by less than the loop's resolution: both are due in the same turn.
+    asyncio.get_running_loop().call_at(1 - 1e-10, sleeping.cancel)
+
+    with pytest.raises(asyncio.CancelledError):
+        await sleeping
+
+    assert clock._timers == set()
+
+
+@virtual_time
+async def test_a_timer_can_be_cancelled_while_the_clock_stands_still() -> None:
+    _, clock = clocks()
+    fired: list[float] = []
+    timer = clock.call_at(1, lambda: fired.append(clock.now()))
+    clock.pause()
+    timer.cancel()
+    timer.cancel()
+    clock.resume()
+    await asyncio.sleep(10)
+
+    assert fired == []

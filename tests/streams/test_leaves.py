@@ -457,3 +457,12 @@ async def test_awaiting_closes_its_iteration_when_cancelled() -> None:
 
     assert closed == [3.5]
     assert len(asyncio.all_tasks()) == 1
+
+
+@virtual_time
+async def test_an_iteration_that_was_never_subscribed_can_be_closed() -> None:
+    iteration = Iteration(1)
+    await iteration.aclose()
+
+    with pytest.raises(StopAsyncIteration):
+        await anext(iteration)

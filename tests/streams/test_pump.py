@@ -15,16 +15,17 @@ from yukta_rx import operators as ops
 from yukta_rx.errors import EngineError
 from yukta_rx.streams import pump as pump_module
 from yukta_rx.streams.circuit import Circuit, StopMode
+from yukta_rx.streams.concurrent import ConcurrentBody
 from yukta_rx.streams.flow import Flow, from_iterable
+from yukta_rx.streams.plan import NodePlan, Slot
 from yukta_rx.streams.pump import BATCH_SLOW, SLICE, TURN, Pump
 from yukta_rx.streams.stage import Stage
+from yukta_rx.streams.threads import ThreadIterableBody
 from yukta_rx.testing.clock import run_virtual, virtual_time
 from yukta_rx.testing.subscriber import TestSubscriber
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from yukta_rx.streams.plan import NodePlan
 
 pytestmark = pytest.mark.feature("ENG-01")
 
@@ -320,3 +321,93 @@ def test_waking_a_stage_from_a_thread_is_refused_in_debug_mode() -> None:
             await asyncio.to_thread(seen.request, 1)
 
     run_virtual(main())
+
+
+INTERRUPTED = {
+    "generator": lambda work: from_iterable([1]).pipe(ops.flat_map(lambda n: iter([work(n)]))),
+    "drawing": lambda work: from_iterable([1]).pipe(ops.flat_map(lambda n: map(work, [n]))),
+    "source": lambda work: from_iterable(lambda: map(work, [1])),
+    "async": lambda work: from_iterable([1]).pipe(ops.call(as_coroutine(work))),
+    "concurrent": lambda work: from_iterable([1]).pipe(
+        ops.call(ConcurrentBody(as_coroutine(work), 2))
+    ),
+}
+
+
+def as_coroutine(work: Any) -> Any:
+    async def call(n: int) -> Any:
+        return work(n)
+
+    return call
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("where", INTERRUPTED)
+def test_an_interrupt_passes_through_every_kind_of_call_on_the_loop(
+    where: str, interrupt: type[BaseException]
+) -> None:
+    def work(n: int) -> int:
+        raise interrupt
+
+    async def main() -> None:
+        circuit = Circuit([INTERRUPTED[where](work)])
+        circuit.start()
+        await circuit.done
+
+    with pytest.raises(interrupt):
+        run_virtual(main())
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_a_subscriber_passes_through(interrupt: type[BaseException]) -> None:
+    def strike(value: int) -> None:
+        raise interrupt
+
+    async def main() -> None:
+        seen = TestSubscriber(10, on_next=strike)
+        from_iterable([1]).subscribe(seen)
+        await seen.ended()
+
+    with pytest.raises(interrupt):
+        run_virtual(main())
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_in_clean_up_code_passes_through(interrupt: type[BaseException]) -> None:
+    class Closing:
+        def __iter__(self) -> Closing:
+            return self
+
+        def __next__(self) -> int:
+            return 1
+
+        def close(self) -> None:
+            raise interrupt
+
+    async def main() -> None:
+        seen = TestSubscriber(1)
+        from_iterable(Closing).subscribe(seen)
+        await asyncio.sleep(1)
+        seen.cancel()
+        await asyncio.sleep(1)
+
+    with pytest.raises(interrupt):
+        run_virtual(main())
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_where_a_thread_hands_over_its_result_passes_through(
+    interrupt: type[BaseException],
+) -> None:
+    def tap(port: str | None, batch: Any) -> None:
+        raise interrupt
+
+    async def main() -> None:
+        body = ThreadIterableBody(lambda: [1])
+        flow: Flow[int] = Flow(NodePlan(name="source", body=body, tap=tap, last=Slot.CALL))
+        seen = TestSubscriber(10)
+        flow.subscribe(seen)
+        await seen.ended()
+
+    with pytest.raises(interrupt):
+        run_virtual(main())

@@ -17,9 +17,9 @@ from reactivex.subject import Subject
 
 from yukta_rx import operators as ops
 from yukta_rx.errors import BackPressureOverflowError
-from yukta_rx.streams.circuit import StopMode
+from yukta_rx.streams.circuit import Circuit, StopMode
 from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable
-from yukta_rx.streams.plan import Outcome
+from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.rx import LoopScheduler, OverflowStrategy, from_rx, to_rx
 from yukta_rx.testing.clock import virtual_time
 from yukta_rx.testing.subscriber import TestSubscriber
@@ -640,3 +640,56 @@ def test_our_operators_stay_in_the_paced_world() -> None:
 
     assert isinstance(flow.pipe(ops.map(lambda n: n), ops.broadcast()), Flow)
     assert isinstance(flow.pipe(rx.map(lambda n: n), ops.on_backpressure_latest()), Flow)
+
+
+@virtual_time
+async def test_an_observable_whose_subscribe_stops_the_circuit_is_disposed_of() -> None:
+    disposed: list[int] = []
+    circuits: list[Circuit] = []
+
+    def subscribe(observer: Any, scheduler: Any) -> Disposable:
+        circuits[0].stop(StopMode.KILL)
+        return Disposable(lambda: disposed.append(1))
+
+    flow = from_rx(reactivex.create(subscribe), OverflowStrategy.ERROR)
+    circuits.append(Circuit([flow]))
+    circuits[0].start()
+    await circuits[0].done
+    await asyncio.sleep(1)
+
+    assert disposed == [1]
+
+
+@virtual_time
+async def test_an_observable_has_a_gate_like_any_source() -> None:
+    handle = ops.Valve()
+    handle.pause()
+    source = from_rx(reactivex.from_iterable(range(9)), OverflowStrategy.ERROR, size=10)
+    seen = TestSubscriber(100)
+    Flow(NodePlan(name="source", body=source.plan.body, gate=handle)).subscribe(seen)
+    await asyncio.sleep(1)
+    paused = list(seen.values)
+    handle.step(2)
+    await asyncio.sleep(1)
+    stepped = list(seen.values)
+    handle.resume()
+    await seen.ended()
+
+    assert (paused, stepped) == ([], [0, 1])
+    assert seen.values == list(range(9))
+
+
+def test_what_another_thread_pushes_after_the_loop_has_gone_is_dropped() -> None:
+    subject: Subject[int] = Subject()
+    seen = TestSubscriber(10)
+
+    async def main() -> None:
+        from_rx(subject, OverflowStrategy.ERROR).subscribe(seen)
+        await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+    thread = threading.Thread(target=subject.on_next, args=(2,))
+    thread.start()
+    thread.join(10)
+
+    assert seen.values == []

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from yukta_rx import operators as ops
+from yukta_rx.model.policy import OnError
 from yukta_rx.streams import threads as threads_module
 from yukta_rx.streams.circuit import Circuit, StopMode
+from yukta_rx.streams.clock import LoopClock
 from yukta_rx.streams.flow import Flow, from_iterable
 from yukta_rx.streams.plan import NodePlan, Outcome, Slot
 from yukta_rx.streams.pool import BlockingPool
+from yukta_rx.streams.pump import Pump
 from yukta_rx.streams.threads import THREAD_BATCH, ThreadIterableBody
 from yukta_rx.testing.clock import virtual_time
 from yukta_rx.testing.subscriber import TestSubscriber
@@ -508,3 +511,154 @@ async def test_a_slow_blocking_source_hands_over_what_it_has_and_does_not_wait_f
     rest = [item async for item in iteration]
 
     assert (first, rest) == (0, [1]), "the first came while the second was being made"
+
+
+@virtual_time
+async def test_a_thread_that_took_the_place_of_a_stuck_one_goes_when_that_is_back() -> None:
+    pool = BlockingPool(1)
+    stuck = Hold()
+    before = len(threads())
+    caller = asyncio.ensure_future(pool.call(stuck, 1))
+    await stuck.entered()
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    await pool.call(lambda: None)
+    at_most = len(threads()) - before
+    stuck.go.release()
+    while pool._size > 1:
+        await asyncio.sleep(0)
+    for _ in range(10):
+        await pool.call(lambda: None)
+        if pool._started == 1:
+            break
+    started = pool._started
+    pool.close()
+
+    assert (at_most, started) == (2, 1)
+
+
+@virtual_time
+async def test_a_caller_that_is_cancelled_as_its_result_comes_has_no_thread_to_leave_behind(
+    pool: BlockingPool,
+) -> None:
+    hold = Hold()
+    loop = asyncio.get_running_loop()
+    caller = asyncio.ensure_future(pool.call(hold, 1))
+    await hold.entered()
+    real = loop.call_soon_threadsafe
+
+    def with_cancel(callback: Any, *args: Any, **options: Any) -> Any:
+        def both(*given: Any) -> None:
+            callback(*given)
+            caller.cancel()
+
+        return real(both, *args, **options)
+
+    loop.call_soon_threadsafe = with_cancel  # type: ignore[method-assign]
+    hold.go.release()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+    assert pool._size == 3
+    assert Pump.of(loop).outside == 0
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt, StopIteration])
+@virtual_time
+async def test_what_a_thread_raises_stops_nothing_but_its_call(
+    pool: BlockingPool, raised: type[BaseException]
+) -> None:
+    def fails() -> None:
+        raise raised
+
+    with pytest.raises(RuntimeError, match=raised.__name__):
+        await pool.call(fails)
+
+
+@pytest.mark.parametrize("raised", [SystemExit, KeyboardInterrupt])
+@virtual_time
+async def test_an_exit_in_a_blocking_call_fails_its_node(line: Any, raised: Any) -> None:
+    def fails(n: int) -> None:
+        raise raised
+
+    ran = await line(from_iterable([1]).pipe(ops.merge_parents(), blocking(fails))).finished()
+
+    assert isinstance(ran.error, RuntimeError)
+
+
+async def test_a_result_for_a_loop_that_is_gone_is_dropped() -> None:
+    """In a loop of its own, which ends before the call does."""
+    go, back = threading.Event(), threading.Event()
+
+    def call() -> None:
+        assert go.wait(10)
+
+    async def leave() -> None:
+        pool = BlockingPool(1)
+        caller = asyncio.ensure_future(pool.call(call))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        pool.submit(back.set)
+        pool.close()
+
+    await asyncio.to_thread(asyncio.run, leave())
+    go.set()
+
+    assert await asyncio.to_thread(back.wait, 10)
+
+
+@virtual_time
+async def test_demand_that_comes_during_a_trip_waits_for_it() -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def source() -> Iterator[int]:
+        yield from range(4)
+        inside.set()
+        assert go.wait(10)
+        yield from range(4, 40)
+
+    # Four come with the first trip; when they are worked off, the second is out for a fifth.
+    seen = TestSubscriber(100)
+    flow = threaded(source)
+    flow.pipe(ops.prefetch(5)).subscribe(seen)
+    while not inside.is_set():
+        await asyncio.sleep(0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    go.set()
+    await seen.ended()
+
+    assert seen.values == list(range(40))
+
+
+@pytest.mark.parametrize("action", [None, OnError.CONTINUE, OnError.ROUTE])
+@virtual_time
+async def test_a_failure_whose_turn_never_comes_is_counted_once(action: OnError | None) -> None:
+    """The outputs before it wait for demand when the node is cancelled."""
+
+    def fails(n: int) -> int:
+        if n == 5:
+            raise LookupError(n)
+        return n
+
+    flow = from_iterable(range(10)).pipe(ops.merge_parents(prefetch=20), blocking(fails))
+    if action is not None:
+        clock = LoopClock(asyncio.get_running_loop())
+        flow = flow.pipe(ops.on_error(ops.FailureLedger(action, None, clock)))
+    for window in (1, 2, 6, 7):
+        end = flow.pipe(ops.broadcast(), ops.merge_parents(prefetch=window), ops.call(forever))
+        circuit = Circuit([end])
+        circuit.start()
+        await asyncio.sleep(1)
+        circuit.stop(StopMode.CANCEL)
+        await circuit.done
+
+        [stage] = [stage for stage in circuit.stages.values() if hasattr(stage, "taken")]
+        [edge] = [edge for edge in circuit.edges if edge.dst is stage]
+        culprit = int(action is None and stage.culprit == 5)
+        assert edge.passed == stage.emitted + stage.failed + stage.discarded + culprit
+
+
+async def forever(n: int) -> None:
+    await asyncio.Event().wait()

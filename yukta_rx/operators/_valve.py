@@ -156,6 +156,7 @@ class Valve:
         if self._skipping and batch:
             if self._round_trip is not None:
                 batch = [self._round_trip(item) for item in batch]
+            self.passed(len(batch))
             stage.pass_round(edge, batch)
             return []
         return batch

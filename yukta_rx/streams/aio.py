@@ -12,12 +12,13 @@ Feature: ENG-01, ENG-02.
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.streams.attempts import Attempt, Hold, collect_async, outputs_of
+from yukta_rx.streams.attempts import Attempt, Hold, close_iterator, collect_async, outputs_of
 from yukta_rx.streams.grant import Grant
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.pump import BATCH_SLOW
@@ -111,7 +112,7 @@ class WorkerStage(Stage):
             # From now on: what happens before the worker's first step must not be missed.
             self.busy = True
             self.task = self.circuit.tasks.spawn(self._main(), f"yukta node {self.plan.name}")
-        elif self.grant.awaited:
+        else:
             self.grant.give()
         return
 
@@ -119,16 +120,15 @@ class WorkerStage(Stage):
         """A call is out, or a source is being asked."""
         return self.busy
 
-    async def granted(self) -> bool:
-        """Park, and go on when the pump says so; False once the stage has ended."""
+    async def granted(self) -> None:
+        """Park, and go on when the pump says so; a stage that has ended is never granted more."""
         self.busy = False
         await self.grant
         self.busy = True
-        return not self.ended
 
+    @abstractmethod
     async def work(self) -> None:
         """Work until the stage has ended."""
-        raise NotImplementedError
 
     async def _main(self) -> None:
         self.busy = True
@@ -156,8 +156,7 @@ class WorkerStage(Stage):
             self.filtered += 1
             return not self.ended
         while not self.ended and any(edge.credit < 1 for edge in self.outs):
-            if not await self.granted():
-                return False
+            await self.granted()
             if self.closing:
                 self.settle()
             if self.pruning:
@@ -374,8 +373,9 @@ class AsyncManyStage(WorkerStage):
                 edge.release(1)
                 if self.more():
                     self.wake()
-            if not await self.granted():
+            if self.ended:
                 return
+            await self.granted()
 
     async def _draw(self, item: Any) -> bool:
         outputs = self.fn(item).__aiter__()
@@ -436,8 +436,7 @@ class AsyncIterableStage(WorkerStage, SourceStage):
                 if self.ended:
                     return
                 if room < 1:
-                    if not await self.granted():
-                        return
+                    await self.granted()
                     continue
                 for _ in range(room):
                     try:
@@ -454,8 +453,7 @@ class AsyncIterableStage(WorkerStage, SourceStage):
                         break
                 else:
                     self.wake()
-                    if not await self.granted():
-                        return
+                    await self.granted()
         finally:
             await close_iterator(iterator)
 
@@ -463,17 +461,9 @@ class AsyncIterableStage(WorkerStage, SourceStage):
         """Wait until the gate lets an element through; False when the stage ended meanwhile."""
         if self.gate is not None:
             while not self.ended and self.gate.limit(1) < 1:
-                if not await self.granted():
-                    return False
+                await self.granted()
                 if self.pruning:
                     self.prune()
             if not self.ended:
                 self.gate.passed(1)
         return not self.ended
-
-
-async def close_iterator(iterator: Any) -> None:
-    """Close an async generator that may not have been drawn to its end."""
-    close = getattr(iterator, "aclose", None)
-    if close is not None:
-        await close()

@@ -101,10 +101,15 @@ async def collect_async(item: Any, outputs: AsyncIterable[Any], hold: Hold | Non
         held.drop()
         raise
     finally:
-        close = getattr(iterator, "aclose", None)
-        if close is not None:
-            await close()
+        await close_iterator(iterator)
     return held.outputs
+
+
+async def close_iterator(iterator: Any) -> None:
+    """Close an async generator that may not have been drawn to its end."""
+    close = getattr(iterator, "aclose", None)
+    if close is not None:
+        await close()
 
 
 async def outputs_of(

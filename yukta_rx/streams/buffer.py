@@ -198,8 +198,6 @@ class SpillStage(BufferStage):
                 self._send(lambda: self._write(rest), self._has_written)
             else:
                 self.wake()
-        elif self.closing:
-            self.wake()
         elif not (self.ins or self.backlog or self.pending):
             self.end(self.natural_end())
 

@@ -78,9 +78,13 @@ class _PausableTimer:
         self.clock.forget(self)
         self.callback()
 
-    def cancel(self) -> None:
+    def freeze(self) -> None:
         if self.handle is not None:
             self.handle.cancel()
+            self.handle = None
+
+    def cancel(self) -> None:
+        self.freeze()
         self.clock.forget(self)
 
 
@@ -116,9 +120,7 @@ class PausableClock:
             return
         self._paused_at = self._base.now()
         for timer in self._timers:
-            if timer.handle is not None:
-                timer.handle.cancel()
-                timer.handle = None
+            timer.freeze()
 
     def resume(self) -> None:
         """Undo one `pause()`; raises RuntimeError when there is none."""

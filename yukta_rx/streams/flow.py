@@ -87,12 +87,11 @@ class Flow(Observable[T]):
     def _connect(self, observer: abc.ObserverBase[Any], demand: int | None) -> abc.DisposableBase:
         body = ObserverBody() if demand is None else ObserverBody(demand)
         leaf = NodePlan(name="subscriber", parents=(self.outlet,), body=body)
-        subscription = LeafSubscription()
         circuit = Circuit((leaf,))
         stage = circuit.stages[leaf]
         assert isinstance(stage, ObserverStage)
         stage.observer = observer
-        subscription.bind(circuit, stage)
+        subscription = LeafSubscription(stage)
         if isinstance(observer, FlowSubscriber):
             try:
                 observer.on_subscribe(subscription)

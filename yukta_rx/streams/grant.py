@@ -28,13 +28,8 @@ class Grant:
         self._context: contextvars.Context | None = None
         self._cancelled = False
 
-    @property
-    def awaited(self) -> bool:
-        """Whether the worker waits for it."""
-        return self._callback is not None
-
     def give(self) -> None:
-        """Let the worker go on until it waits for something, be it this or another future."""
+        """Let the worker, if it waits, go on until it waits for this or another future."""
         callback, self._callback = self._callback, None
         if callback is not None and self._context is not None:
             self._context.run(callback, self)

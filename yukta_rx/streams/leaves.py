@@ -108,8 +108,7 @@ class ObserverStage(Stage):
         """Give the terminal signal, unless the subscriber cancelled; then let go of it."""
         observer, self.observer = self.observer, None
         super().close(outcome, error)
-        if observer is None:
-            return
+        assert observer is not None, "a stage is closed once"
         if outcome is Outcome.FAILED and error is not None:
             failure = error if isinstance(error, Exception) else RuntimeError(repr(error))
             self.circuit.guard(self, lambda: observer.on_error(failure))
@@ -120,32 +119,22 @@ class ObserverStage(Stage):
 class LeafSubscription(FlowSubscription):
     """The subscription of a leaf; `dispose` may come from any thread."""
 
-    __slots__ = ("_circuit", "_disposed", "_stage")
+    __slots__ = ("_stage",)
 
-    def __init__(self) -> None:
-        self._circuit: Circuit | None = None
-        self._stage: ObserverStage | None = None
-        self._disposed = False
-
-    def bind(self, circuit: Circuit, stage: ObserverStage) -> None:
-        """Connect to the running leaf."""
-        self._circuit = circuit
-        self._stage = stage
+    def __init__(self, stage: ObserverStage) -> None:
+        self._stage: ObserverStage | None = stage
 
     def request(self, n: int) -> None:
         """See `FlowSubscription.request`; must be called on the loop."""
-        if self._stage is not None and not self._disposed:
+        if self._stage is not None:
             self._stage.request(n)
 
     def dispose(self) -> None:
         """Cancel: the leaf ends at once, the rest of its circuit as the pump gets to it."""
-        circuit, self._circuit = self._circuit, None
-        if circuit is None or self._disposed:
-            return
-        self._disposed = True
         stage, self._stage = self._stage, None
         if stage is None:
             return
+        circuit = stage.circuit
         if threading.get_ident() == circuit.pump.thread:
             stage.end(Outcome.CANCELLED)
         elif not circuit.loop.is_closed():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import queue
 import threading
@@ -134,8 +135,5 @@ class BlockingPool:
 
 def to_loop(loop: asyncio.AbstractEventLoop, back: Callable[..., None], *args: Any) -> None:
     """Hand a thread's result to the loop; a loop that is gone wants no results."""
-    try:
+    with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(back, *args)
-    except RuntimeError:
-        if not loop.is_closed():
-            raise

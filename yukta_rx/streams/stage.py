@@ -19,6 +19,7 @@ Feature: ENG-01, ENG-02.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -171,9 +172,9 @@ class Stage:
             if not circuit.queued:
                 circuit.pump.enqueue(circuit)
 
+    @abstractmethod
     def run(self) -> None:
         """Work off one batch."""
-        raise NotImplementedError
 
     # -- what a batch may do
 
@@ -239,14 +240,12 @@ class Stage:
         return None
 
     def pass_round(self, edge: Edge, batch: list[Any]) -> None:
-        """Emit a taken batch as it is, without the call: the node is skipped."""
+        """Emit a taken batch as it is, without the call: the gate skips the node."""
         if not self.touched:
             self.touch()
         count = len(batch)
         self.received += count
         self.skipped += count
-        if self.gate is not None:
-            self.gate.passed(count)
         edge.release(count)
         self.emit(batch)
         if self.more():

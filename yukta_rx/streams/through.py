@@ -10,7 +10,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.streams.aio import WorkerStage, close_iterator
+from yukta_rx.streams.aio import WorkerStage
+from yukta_rx.streams.attempts import close_iterator
 
 if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit
