@@ -532,3 +532,26 @@ def test_a_dead_letter_keeps_the_message_as_its_cause():
 
     assert letter.cause == msg.id
     assert isinstance(letter, Message)
+
+
+@pytest.mark.feature("ENG-01")
+@pytest.mark.parametrize(
+    ("shape", "concurrency"), [*((shape, 1) for shape in MANY), ("async_generator", 2)]
+)
+@virtual_time
+async def test_outputs_go_on_while_another_port_has_less_credit_left(shape, concurrency, world):
+    world.settings = load_settings(environ={}, overrides={"yukta.execution.prefetch": "3"})
+    flaky = Flaky(shape, {0: 9, 1: 9})
+    engine = {"onError": "ROUTE", "concurrency": {"max": concurrency}}
+    nodes, edges = graph(edges="in > mid > out, mid.error > dead", **engine)
+    run = world.run(nodes, edges, flaky.plugin)
+    run.pause("dead")
+    task = asyncio.ensure_future(run.execute())
+
+    # Two dead letters wait, so the port `error` has credit for one message, and `out` for three.
+    await asyncio.sleep(10)
+    seen = list(world.payloads("out"))
+    run.resume()
+    await task
+
+    assert seen == expected(shape, range(2, 10))

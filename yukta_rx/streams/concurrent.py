@@ -155,6 +155,9 @@ class ConcurrentStage(Stage):
             if chunk:
                 self.emit_outputs(chunk)
             if call.outputs:
+                if chunk:
+                    # What went out by one port left the credit of another.
+                    self.wake()
                 return
             self.leaving.popleft()
             del self.calls[call]

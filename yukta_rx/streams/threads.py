@@ -259,6 +259,9 @@ class ThreadStage(_ThreadMixin):
         if chunk:
             self.emit(chunk)
         if self.pending:
+            if chunk:
+                # What went out by one port left the credit of another: there may be more to do.
+                self.wake()
             return False
         self.taken = None
         edge.release(done)
