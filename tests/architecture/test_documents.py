@@ -68,6 +68,7 @@ def project_files() -> list[Path]:
         and path.suffix in TEXTS
         and not any(part in skipped or part.endswith("_cache") for part in path.parts)
         and ".hypothesis" not in path.parts
+        and not path.name.startswith(".coverage")
     ]
 
 

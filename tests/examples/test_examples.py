@@ -70,7 +70,7 @@ def test_ids_are_unique_within_a_run_and_between_runs() -> None:
 
 
 @pytest.mark.feature("ENG-01")
-def test_orders_give_a_mail_each_and_two_entries_per_line() -> None:
+def test_orders_give_a_mail_each_and_two_entries_per_line_that_has_a_price() -> None:
     payload = json.loads((EXAMPLES / "orders" / "payload.json").read_text())
     lines = [line for order in payload["orders"] for line in order["lines"]]
 
@@ -79,14 +79,21 @@ def test_orders_give_a_mail_each_and_two_entries_per_line() -> None:
     )
 
     assert code == 0
-    assert err.splitlines()[-1].startswith("SUCCESS orders: 8 nodes (8 SUCCESS), 5 messages in, 29")
+    assert err.splitlines()[-1].startswith("SUCCESS orders: 9 nodes (9 SUCCESS), 5 messages in, 31")
     by_node = Counter(result["nodeId"] for result in results)
-    assert by_node == {"mail": 5, "ledger": 24}
+    assert by_node == {"mail": 5, "ledger": 25, "unpriced": 1}
     entries = [result["payload"] for result in results if result["nodeId"] == "ledger"]
     prices = [entry for entry in entries if entry["kind"] == "price"]
     assert sum(entry["each"] * entry["quantity"] for entry in prices) == pytest.approx(
-        sum(float(line["price"]) * line["quantity"] for line in lines)
+        sum(
+            float(line["price"]) * line["quantity"]
+            for line in lines
+            if line["price"] != "on request"
+        )
     )
+    [letter] = [result for result in results if result["nodeId"] == "unpriced"]
+    assert letter["payload"] == lines[-3]
+    assert "unpriced | ask for a price: {" in err
     picks = [entry for entry in entries if entry["kind"] == "pick"]
     assert [entry["what"] for entry in picks] == [
         f"{line['quantity']} x {line['sku']}" for line in lines
