@@ -757,3 +757,47 @@ async def test_the_error_port_gets_nothing_of_what_is_skipped(
     )
 
     assert (ran.out, ran.ports["error"]) == (list(range(9)), [])
+
+
+@virtual_time
+async def test_an_element_that_fails_uses_a_step_like_any_other(
+    shape: Any, bench: Any, clock: Any
+) -> None:
+    def fn(n: int) -> int:
+        if n % 2 == 0:
+            raise LookupError(n)
+        return n
+
+    handle = ops.Valve()
+    handle.step(3)
+    ledger = ops.FailureLedger(OnError.CONTINUE, None, clock())
+    b = bench(ops.valve(handle), shape.call(fn), ops.on_error(ledger), demand=10, window=10)
+    await b.emit(*range(8))
+    await asyncio.sleep(1)
+    first = list(b.seen.values), b.stage.received
+    handle.step(1)
+    await asyncio.sleep(1)
+    second = list(b.seen.values), b.stage.received
+    handle.resume()
+    b.source.complete()
+    await b.seen.ended()
+
+    assert (first, second) == (([1], 3), ([1, 3], 4))
+    assert b.seen.values == [1, 3, 5, 7]
+
+
+@virtual_time
+async def test_an_element_that_fails_its_node_behind_a_valve(shape: Any, bench: Any) -> None:
+    def fn(n: int) -> int:
+        if n == 2:
+            raise LookupError(n)
+        return n
+
+    handle = ops.Valve()
+    handle.step(5)
+    b = bench(ops.valve(handle), shape.call(fn), demand=10, window=10)
+    await b.emit(*range(8))
+    await b.seen.ended()
+
+    assert b.seen.values == [0, 1]
+    assert (b.stage.culprit, b.unaccounted) == (2, 1)

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from yukta_rx import operators as ops
+from yukta_rx.model.policy import OnError
+from yukta_rx.streams.aio import AsyncBody, Tasks
 from yukta_rx.streams.circuit import Circuit, StopMode
+from yukta_rx.streams.clock import LoopClock
 from yukta_rx.streams.concurrent import ConcurrentBody
 from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable
 from yukta_rx.streams.plan import NodePlan, Outcome
@@ -685,3 +688,85 @@ async def test_an_async_source_that_holds_an_element_at_its_gate_notices_its_chi
 
     assert watch.ends["source"][0] is Outcome.CANCELLED
     assert circuit.stage_of(flow).discarded == 1
+
+
+@virtual_time
+async def test_the_owner_of_tasks_knows_them_and_waits_for_them() -> None:
+    idle: list[float] = []
+    loop = asyncio.get_running_loop()
+    owner = Tasks(loop, lambda: idle.append(loop.time()))
+    tasks = [owner.spawn(asyncio.sleep(n), f"task {n}") for n in (1, 2)]
+    foreign = asyncio.ensure_future(asyncio.sleep(1))
+    known = [task in owner for task in (*tasks, foreign)], len(owner)
+    await owner.ended()
+
+    assert known == ([True, True, False], 2)
+    assert (loop.time(), idle) == (2, [2])
+    assert tasks[0] not in owner
+
+
+@virtual_time
+async def test_a_parked_task_that_is_cancelled_twice_fails_its_node_once(line: Any) -> None:
+    tasks: list[Any] = []
+
+    async def keeps(n: int) -> int:
+        tasks.append(asyncio.current_task())
+        return n
+
+    publisher = TestPublisher()
+    ran = line(publisher.pipe(ops.merge_parents(), ops.call(keeps)))
+    await publisher.pulled(1)
+    publisher.emit(1)
+    await asyncio.sleep(1)
+    tasks[0].cancel()
+    tasks[0].cancel()
+    await ran.finished()
+
+    assert (ran.out, ran.outcome) == ([1], Outcome.FAILED)
+
+
+@virtual_time
+async def test_what_a_call_gives_is_converted_and_a_pause_stops_between_two(line: Any) -> None:
+    handle = ops.Valve()
+
+    async def call(n: int) -> int:
+        if n == 1:
+            handle.pause()
+        return n * 10
+
+    body = AsyncBody(call, lambda item, out, index: (item, out, index))
+    ran = line(from_iterable(range(4)).pipe(ops.merge_parents(), ops.valve(handle), ops.call(body)))
+    await asyncio.sleep(1)
+    paused = list(ran.out)
+    handle.resume()
+    await ran.finished()
+
+    assert paused == [(0, 0, 0), (1, 10, 0)]
+    assert ran.out == [(n, n * 10, 0) for n in range(4)]
+
+
+@pytest.mark.parametrize("action", [OnError.CONTINUE, OnError.ROUTE])
+@virtual_time
+async def test_what_a_batch_gave_before_its_call_stopped_the_circuit_is_counted_once(
+    action: OnError,
+) -> None:
+    async def call(n: int) -> int:
+        if n == 0:
+            raise LookupError(n)
+        if n == 2:
+            STOPPING[-1].stop(StopMode.CANCEL)
+        return n
+
+    clock = LoopClock(asyncio.get_running_loop())
+    flow = from_iterable(range(4)).pipe(
+        ops.merge_parents(), ops.call(call), ops.on_error(ops.FailureLedger(action, None, clock))
+    )
+    circuit = Circuit([flow])
+    STOPPING[:] = [circuit]
+    circuit.start()
+    await circuit.done
+    STOPPING.clear()
+
+    stage = circuit.stage_of(flow)
+    assert (stage.failed, stage.discarded, stage.emitted) == (1, 3, 0)
+    assert stage.received == 3

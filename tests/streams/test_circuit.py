@@ -708,3 +708,124 @@ async def test_an_input_that_ends_takes_no_turn_from_the_others() -> None:
 
     assert first == ["a", "b"]
     assert seen.values == ["a", "b", "c"]
+
+
+@virtual_time
+async def test_an_edge_tells_the_wait_that_is_under_way() -> None:
+    publisher = TestPublisher()
+    slow: Any = publisher.pipe(ops.merge_parents(), ops.map(lambda n: n)).pipe(
+        ops.merge_parents(prefetch=1), ops.call(wait_a_second)
+    )
+    circuit = Circuit([slow])
+    circuit.start()
+    await publisher.pulled(2)
+    publisher.emit(1, 2)
+    await asyncio.sleep(0.25)
+    [edge] = [edge for edge in circuit.edges if edge.dst is circuit.stage_of(slow)]
+
+    assert edge.blocked_seconds() == pytest.approx(0.25, abs=0.01)
+    assert edge.blocked == 0
+    publisher.complete()
+    await circuit.done
+
+
+@virtual_time
+async def test_a_stall_that_nobody_asks_about_is_nothing() -> None:
+    flow = from_iterable([1]).pipe(ops.map(lambda n: n))
+    circuit = Circuit([flow])
+
+    circuit.stalled(circuit.stage_of(flow), 1.0)
+
+    circuit.start()
+    await circuit.done
+
+
+GATED: dict[str, Any] = {
+    "iterable": lambda make: IterableBody(make),
+    "async": lambda make: from_async_iterable(lambda: later(make())).plan.body,
+    "thread": lambda make: ThreadIterableBody(make),
+}
+
+
+async def later(elements: Any) -> AsyncIterator[int]:
+    for n in elements:
+        yield n
+
+
+@pytest.mark.feature("CTL-02")
+@pytest.mark.parametrize("kind", GATED)
+@virtual_time
+async def test_a_source_steps_exactly_and_fails_behind_its_gate(kind: str) -> None:
+    def elements() -> Iterator[int]:
+        yield from range(5)
+        raise LookupError("after five")
+
+    handle = ops.Valve()
+    handle.step(2)
+    seen = TestSubscriber(100)
+    plan = NodePlan(name="source", body=GATED[kind](elements), gate=handle)
+    Flow(plan).subscribe(seen)
+    await asyncio.sleep(1)
+    first = list(seen.values)
+    handle.step(1)
+    await asyncio.sleep(1)
+    second = list(seen.values)
+    handle.resume()
+    await seen.ended()
+
+    assert (first, second) == ([0, 1], [0, 1, 2])
+    assert seen.values == [0, 1, 2, 3, 4]
+    assert isinstance(seen.error, LookupError)
+
+
+@pytest.mark.parametrize("makes_of_it", ["passes", "returns", "raises"])
+@virtual_time
+async def test_a_watch_that_ends_a_barrier_is_heard_whatever_that_makes_of_it(
+    line: Any, watch: Any, makes_of_it: str
+) -> None:
+    error = LookupError("watch")
+
+    async def barrier() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if makes_of_it == "passes":
+                raise
+            if makes_of_it == "raises":
+                raise OSError("barrier") from None
+
+    flow = from_iterable([1]).pipe(
+        ops.merge_parents(name="node"), ops.status(watch), ops.record(barrier=barrier)
+    )
+    ran = line(flow)
+    await asyncio.sleep(1)
+    stage = ran.circuit.stage_of(flow)
+    sealing = stage.sealing is not None
+    stage.fail(error)
+    await ran.finished()
+
+    assert sealing
+    assert watch.ends["node"] == (Outcome.FAILED, error)
+    assert ran.error is error
+    assert ran.out == [1]
+
+
+@virtual_time
+async def test_a_barrier_that_passes_although_it_was_cancelled_has_passed(
+    line: Any, watch: Any
+) -> None:
+    async def barrier() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(1)
+
+    flow = from_iterable([1]).pipe(
+        ops.merge_parents(name="node"), ops.status(watch), ops.record(barrier=barrier)
+    )
+    ran = line(flow)
+    await asyncio.sleep(1)
+    ran.circuit.stop(StopMode.CANCEL)
+    await ran.finished()
+
+    assert watch.ends["node"] == (Outcome.COMPLETED, None)

@@ -24,6 +24,8 @@ STEPS = st.lists(
         st.tuples(st.just("take"), st.integers(1, 40)),
         st.tuples(st.just("part"), st.integers(0, 40)),
         st.tuples(st.just("release"), st.just(0)),
+        st.tuples(st.just("drop"), st.integers(1, 40)),
+        st.tuples(st.just("pin"), st.integers(0, 1)),
     ),
     max_size=60,
 )
@@ -43,6 +45,7 @@ class Bench:
         self.pushed = 0
         self.worked_off: list[int] = []
         self.batch: list[int] | None = None
+        self.dropped: list[int] = []
 
     def step(self, kind: str, n: int) -> None:
         edge = self.edge
@@ -59,6 +62,17 @@ class Bench:
             self.finish(done)
         elif kind == "release" and self.batch is not None:
             self.finish(len(self.batch))
+        elif kind == "drop":
+            first = [] if edge.empty else (edge.cur[edge.pos :] + edge.buf)[:1]
+            dropped = edge.drop_oldest(n)
+            assert len(dropped) <= n
+            if edge.pinned:
+                assert (edge.cur[edge.pos :] + edge.buf)[:1] == first
+            elif not edge.empty or dropped:
+                assert dropped[:1] == first
+            self.dropped += dropped
+        elif kind == "pin":
+            edge.pinned = bool(n)
 
     def finish(self, done: int) -> None:
         assert self.batch is not None
@@ -72,8 +86,9 @@ class Bench:
         assert edge.waiting <= edge.prefetch
         assert edge.credit + edge.waiting + edge.used == edge.prefetch
         assert edge.passed == self.pushed
-        assert self.worked_off == list(range(len(self.worked_off)))
-        assert len(self.worked_off) + edge.waiting == self.pushed
+        assert self.worked_off == sorted(self.worked_off)
+        assert not set(self.worked_off) & set(self.dropped)
+        assert len(self.worked_off) + len(self.dropped) + edge.waiting == self.pushed
 
 
 @settings(max_examples=150, deadline=None)
@@ -150,3 +165,47 @@ async def test_the_first_end_of_an_edge_stands() -> None:
     edge.close(RuntimeError("late"))
 
     assert edge.err is None
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("taken", [0, 1, 2, 3])
+@virtual_time
+async def test_the_oldest_are_dropped_and_their_credit_goes_back(n: int, taken: int) -> None:
+    edge = edge_of(8)
+    edge.push([0, 1, 2])
+    in_hand = edge.take(taken) if taken else []
+    edge.push([3, 4, 5])
+    dropped = edge.drop_oldest(n)
+
+    assert dropped == [0, 1, 2, 3, 4, 5][taken : taken + n]
+    assert edge.credit == 2 + len(dropped)
+    assert edge.waiting == 6 - len(dropped)
+    edge.untake(in_hand, 0)
+    edge.held = 0
+    assert edge.take(10) + edge.take(10) == [
+        item for item in range(6) if item < taken or item not in dropped
+    ]
+
+
+@virtual_time
+async def test_a_pinned_element_stays_in_front() -> None:
+    edge = edge_of(8)
+    edge.push([0, 1])
+    edge.take(1)
+    edge.release(1)
+    edge.push([2, 3])
+    edge.pinned = True
+
+    assert edge.drop_oldest(2) == [2, 3]
+    assert edge.drop_oldest(2) == []
+    assert edge.take(5) == [1]
+
+
+@virtual_time
+async def test_a_cancelled_edge_holds_nothing() -> None:
+    edge = edge_of(8)
+    edge.push([1, 2, 3])
+    edge.take(1)
+
+    assert edge.cancel() == 2
+    assert edge.waiting == 0

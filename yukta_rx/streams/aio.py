@@ -362,12 +362,11 @@ class AsyncManyStage(WorkerStage):
                 if self.gate is not None:
                     self.gate.passed(1)
                 finished = False
-                failed = self.failed
                 try:
                     finished = await self._draw(item)
                 finally:
                     # Cancelled in the middle: what it would still have given is lost.
-                    self.discarded += int(self.ended and not finished and self.failed == failed)
+                    self.discarded += int(self.ended and not finished)
                 if not finished:
                     return
                 edge.release(1)

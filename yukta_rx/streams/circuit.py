@@ -165,13 +165,16 @@ class Circuit:
         """Await the barrier of a completed stage, then let its children see the completion."""
 
         async def work() -> None:
+            outcome: tuple[Outcome, BaseException | None] = (Outcome.COMPLETED, None)
             try:
                 await barrier()
             except Exception as error:
                 self.report(stage, error)
-                stage.close(Outcome.FAILED, error)
-            else:
-                stage.close(Outcome.COMPLETED)
+                outcome = Outcome.FAILED, error
+            if stage.unsealed[0] is Outcome.FAILED:
+                # A watch has spoken, whatever the barrier made of being cancelled.
+                outcome = stage.unsealed
+            stage.close(*outcome)
 
         def over(task: asyncio.Task[None]) -> None:
             # Not in `work`: a task that is cancelled before its first step never gets there.

@@ -186,7 +186,7 @@ class Edge:
         dropped = len(self.buf) + len(self.cur) - self.pos
         self.buf = []
         self.cur = []
-        self.pos = 0
+        self.pos = self.held = 0
         if not self.dead and not self.closed:
             self.dead = True
             self.src.pruning = True

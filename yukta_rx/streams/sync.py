@@ -259,7 +259,6 @@ class ManyStage(Stage):
         except BaseException as error:
             self._account(taken)
             self.emit(chunk)
-            self._close()
             self.fail(error, self.culprit)
             return
         self._account(taken)
@@ -275,11 +274,7 @@ class ManyStage(Stage):
             self.gate.passed(taken)
 
     def release(self) -> None:
-        """Give up the element whose outputs were not drawn to their end."""
-        self.discarded += int(self.drawing is not None)
-        self._close()
-
-    def _close(self) -> None:
+        """Close a generator that was not drawn to its end."""
         drawing, self.drawing = self.drawing, None
         close = getattr(drawing, "close", None)
         if close is not None:
