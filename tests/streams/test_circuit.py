@@ -735,9 +735,10 @@ async def test_a_stall_that_nobody_asks_about_is_nothing() -> None:
     circuit = Circuit([flow])
 
     circuit.stalled(circuit.stage_of(flow), 1.0)
-
     circuit.start()
     await circuit.done
+
+    assert circuit.stage_of(flow).emitted == 1
 
 
 GATED: dict[str, Any] = {
