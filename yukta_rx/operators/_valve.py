@@ -132,6 +132,11 @@ class Valve:
 
     # -- what the stage asks (streams.plan.Gate)
 
+    @property
+    def open(self) -> bool:
+        """Whether everything may pass."""
+        return self._permits == OPEN
+
     def attach(self, stage: Stage) -> None:
         """Remember the stage, to wake it."""
         self._stage = stage

@@ -75,6 +75,10 @@ class Gate(Protocol):
     It may also set the stage's `front`, which sees each batch before the call does.
     """
 
+    @property
+    def open(self) -> bool:
+        """Whether everything may pass, until it sets the stage's `steer`."""
+
     def attach(self, stage: Stage) -> None:
         """Remember the stage, to wake it when the gate changes."""
 

@@ -50,7 +50,7 @@ CALL_STALL: Final = 0.020
 """Seconds that one call may hold the loop before it is reported."""
 
 
-_NOT_PLAIN: Final = frozenset({NoneType, Routed, DeadLetter, GivenUp})
+NOT_PLAIN: Final = frozenset({NoneType, Routed, DeadLetter, GivenUp})
 """Types in a chunk that are not simply for the default output."""
 
 
@@ -293,7 +293,7 @@ class Stage:
         """Hand `chunk`, which may hold None and `Routed`, to every live child it is for."""
         if not self.exact:
             kinds = set(map(type, chunk))
-            if not kinds.isdisjoint(_NOT_PLAIN):
+            if not kinds.isdisjoint(NOT_PLAIN):
                 chunk = self.sift(chunk)
         if not chunk:
             return

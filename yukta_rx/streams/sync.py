@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.streams.aio import AsyncBody, HeldStage
 from yukta_rx.streams.attempts import collect, outputs_of
 from yukta_rx.streams.plan import NodePlan, Outcome
-from yukta_rx.streams.stage import SourceStage, Stage
+from yukta_rx.streams.stage import NOT_PLAIN, SourceStage, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from yukta_rx.streams.attempts import Hold
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
+
+_STOPPED: Final = "the function raised StopIteration"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +61,7 @@ class MapStage(Stage):
     stage waits for it, so order is kept, and elements that do not fail pay nothing for it.
     """
 
-    __slots__ = ("again", "fn", "recovery")
+    __slots__ = ("again", "fn", "recovery", "straight")
 
     def __init__(
         self,
@@ -74,9 +76,90 @@ class MapStage(Stage):
         self.again = again or fn
         self.exact = self.gives_none = exact or fn is None
         self.recovery: asyncio.Task[None] | None = None
+        self.straight: Edge | None = None
+        """The only child's edge, while nothing but the call is between it and the only parent."""
 
     def run(self) -> None:
         """One batch through the function."""
+        out = self.straight
+        if out is None or self.steer or self.closing or self.pruning:
+            self.straight = None
+            self.steer = self.ended
+            self._run()
+            if len(self.outs) == 1 and len(self.ins) == 1 and self.recovery is None:
+                self.straight = self._only_child()
+            return
+        # What `room`, `take`, `release` and `push` do, written out: in a long line of nodes they
+        # cost as much as the calls themselves.
+        edge = self.ins[0]
+        n = min(out.credit, self.quantum)
+        if n < 1:
+            self._note_blocked()
+            return
+        cur, pos = edge.cur, edge.pos
+        if pos >= len(cur):
+            cur, edge.buf, pos = edge.buf, [], 0
+        if pos + n < len(cur):
+            batch = cur[pos : pos + n]
+            edge.cur, edge.pos = cur, pos + n
+        else:
+            batch = cur[pos:] if pos else cur
+            edge.cur, edge.pos = [], 0
+        if batch:
+            self._straight_through(edge, batch, out)
+
+    def _straight_through(self, edge: Edge, batch: list[Any], out: Edge) -> None:
+        self.count = count = len(batch)
+        buf = out.buf
+        made = buf if self.exact else []
+        before = len(made)
+        try:
+            made.extend(map(self.fn, batch))  # type: ignore[arg-type]
+            if len(made) - before < count:
+                raise RuntimeError(_STOPPED)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            # What was made before the failure was not counted yet.
+            chunk = made[before:]
+            del made[before:]
+            self.straight = None
+            self._failed(edge, batch, chunk, error)
+            return
+        if made is not buf:
+            if not NOT_PLAIN.isdisjoint(map(type, made)):
+                self._worked_off(edge, made, count)
+                return
+            buf += made
+        self.received += count
+        self.emitted += count
+        out.credit -= count
+        out.passed += count
+        if out.blocked_at is not None:
+            out.unblock()
+        ready = self.circuit.ready
+        if not (dst := out.dst).queued:
+            dst.queued = True
+            ready.append(dst)
+        used = edge.used + count
+        if used < edge.low:
+            edge.used = used
+        else:
+            edge.credit += used
+            edge.used = 0
+            if not (src := edge.src).queued:
+                src.queued = True
+                ready.append(src)
+        if edge.buf or edge.pos < len(edge.cur):
+            self.wake()
+
+    def _only_child(self) -> Edge | None:
+        plain = self.fn is not None and self.tap is None and self.front is None
+        if plain and self.touched and self.default and (self.gate is None or self.gate.open):
+            return self.default[0]
+        return None
+
+    def _run(self) -> None:
         n = self.room()
         if self.recovery is not None:
             return
@@ -94,14 +177,16 @@ class MapStage(Stage):
         chunk: list[Any] = []
         if not self._apply(edge, batch, chunk):
             return
-        self.received += len(batch)
+        self._worked_off(edge, chunk, len(batch))
+
+    def _worked_off(self, edge: Edge, chunk: list[Any], count: int) -> None:
+        self.received += count
         if self.gate is not None:
-            self.gate.passed(len(batch))
-        edge.release(len(batch))
+            self.gate.passed(count)
+        edge.release(count)
         self.emit(chunk)
         if self.more():
             self.wake()
-        return
 
     def _apply(self, edge: Edge, batch: list[Any], chunk: list[Any]) -> bool:
         """Fill `chunk` with what the function makes of `batch`; False once it failed."""
@@ -117,8 +202,7 @@ class MapStage(Stage):
             self._failed(edge, batch, chunk, error)
             return False
         if len(chunk) < len(batch):
-            stopped = RuntimeError("the function raised StopIteration")
-            self._failed(edge, batch, chunk, stopped)
+            self._failed(edge, batch, chunk, RuntimeError(_STOPPED))
             return False
         return True
 
@@ -161,7 +245,7 @@ class MapStage(Stage):
         try:
             return [self.again(item)]  # type: ignore[misc]
         except StopIteration:
-            raise RuntimeError("the function raised StopIteration") from None
+            raise RuntimeError(_STOPPED) from None
 
     def release(self) -> None:
         """Give up the element that is being tried again."""
