@@ -628,3 +628,23 @@ async def test_a_stream_plugin_that_names_causes_gives_each_output_an_id_of_its_
     ids = [item.message_id for item in world.results if item.message_id]
     assert world.payloads() == ["a", "b", "c"] * 3
     assert len(set(ids)) == 9
+
+
+@pytest.mark.feature("ENG-02")
+@virtual_time
+async def test_batches_of_batches_have_ids_of_their_own(world):
+    nodes = {
+        "in": ("SEQUENCE_TRIGGER", {"count": 27}),
+        "a": ("BATCH", {"size": 3}),
+        "b": ("BATCH", {"size": 3}),
+        "c": ("BATCH", {"size": 3}),
+        "out": "COLLECT_TERMINAL",
+    }
+
+    outcome = await world.run(nodes, "in > a > b > c > out").execute()
+
+    [whole] = world.payloads()
+    assert str(outcome.status) == "SUCCESS"
+    assert [n["n"] for b in whole["items"] for a in b["items"] for n in a["items"]] == list(
+        range(27)
+    )

@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -353,3 +354,60 @@ def test_a_payload_that_is_too_deep_is_bad_input():
 def test_an_object_that_cannot_be_copied_says_so_itself():
     with pytest.raises(TypeError):
         copy_payload({"lock": threading.Lock()})
+
+
+def by_hand(message: Message, node_id: str, index: int = 0) -> Message:
+    """The output of a node, with an origin of its own instead of a trail."""
+    return Message(message.payload, message.headers, (message.id, node_id, index))
+
+
+@pytest.mark.feature("ENG-01")
+@pytest.mark.parametrize("hops", [1, 2, 20, 500])
+def test_a_trail_gives_the_id_and_the_cause_that_hop_by_hop_derivation_gives(hops: int) -> None:
+    along, start = (trigger_message("run", "in", 7, {"n": 7}) for _ in range(2))
+    apart = by_hand(start, "n0")
+    for hop in range(hops):
+        before = along
+        along = along.derive(f"n{hop}", 0, {"n": hop})
+        if hop:
+            apart = by_hand(apart, f"n{hop}")
+
+    assert along.trail is not None
+    assert along.id == apart.id
+    assert along.cause == before.id
+    assert along.own_id is None
+
+
+@pytest.mark.feature("ENG-01")
+def test_what_a_message_becomes_does_not_depend_on_whether_its_id_was_read() -> None:
+    read, unread = (trigger_message("run", "in", 1, 1).derive("a", 0, 1) for _ in range(2))
+    assert read.id
+
+    made = [message.derive("b", index, 2).id for message in (read, unread) for index in (0, 1)]
+
+    assert made[:2] == made[2:]
+    assert len(set(made)) == 2
+
+
+@pytest.mark.feature("ENG-01")
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda message: pickle.loads(pickle.dumps(message)),
+        Message.copied,
+        Message.flattened,
+        lambda message: message.numbered(3),
+        lambda message: pickle.loads(pickle.dumps(message.flattened())),
+    ],
+    ids=["pickled", "copied", "flattened", "numbered", "flattened and pickled"],
+)
+def test_a_message_with_a_trail_stays_itself_in_every_form(other: Any) -> None:
+    message = trigger_message("run", "in", 1, {"n": 1}).derive("a", 0, {"n": 2}).derive("b", 0, {})
+
+    same = other(message)
+
+    assert (same.id, same.causes) == (message.id, message.causes)
+    assert same.derive("c", 0, 1).id == message.derive("c", 0, 1).id
+    assert derive_from_many([same, same], "j", 0, 1).id == (
+        derive_from_many([message, message], "j", 0, 1).id
+    )

@@ -81,6 +81,7 @@ class PluginCall:
         "shared",
         "spec",
         "timers",
+        "trail",
     )
 
     def __init__(
@@ -100,6 +101,8 @@ class PluginCall:
         self.node_id = node.node.node_id
         self.node = node
         self.timers = timers
+        self.trail: tuple[Any, str] = (..., self.node_id)
+        """The trail of what the last message became."""
         self.hold = hold
         self.first = self._timed_by_message()
         self.fn = node.spec.fn
@@ -225,7 +228,7 @@ class PluginCall:
         """The message as it goes round the plugin, into a branch that may change it."""
         if not self.shared:
             return msg
-        return Message(copy_payload(msg.payload), msg.headers, msg.origin, msg.id, msg.attempt)
+        return msg.copied()
 
     def given(self, cause: Message, out: Any, index: int) -> Any:
         """What the plugin gave for `cause`, as a message, `Routed` message or None."""
@@ -250,7 +253,13 @@ class PluginCall:
             self._check(out)
         if not self.pure:
             out = copy_payload(out)
-        return cause.derive(self.node_id, index, out)
+        if index or cause.uid is not None or not cause.origin:
+            return cause.derive(self.node_id, index, out)
+        # Message.derive with the trail that the last message had too, as a rule.
+        trail = self.trail
+        if trail[0] is not cause.trail:
+            trail = self.trail = (cause.trail, self.node_id)
+        return Message(out, cause.headers, cause.origin, None, 1, trail)
 
     def _check(self, out: Any) -> None:
         fault = None
@@ -335,13 +344,18 @@ class PluginCall:
         if not self.pure:
             return lambda msg: given(msg, fn(msg, config, context), 0)
         node_id = self.node_id
+        trail = self.trail
 
         def one(msg: Message) -> Any:
+            nonlocal trail
             out = fn(msg, config, context)
-            if type(out) not in _PLAIN:
+            origin = msg.origin
+            if type(out) not in _PLAIN or msg.uid is not None or not origin:
                 return given(msg, out, 0)
-            # Message.derive, written out: every message of every built-in node comes by here.
-            return Message(out, msg.headers, (msg.uid or msg.origin or msg.id, node_id, 0))
+            # As in `given`, written out: every message of every built-in node comes by here.
+            if trail[0] is not msg.trail:
+                trail = (msg.trail, node_id)
+            return Message(out, msg.headers, origin, None, 1, trail)
 
         return one
 
@@ -383,10 +397,9 @@ class PluginCall:
                 inner = made.value if type(made) is Routed else made
                 if inner is None:
                     continue
-                key = inner.origin[0]
-                place = tuple(key) if type(key) is list else key
-                index = given.pop(place, -1) + 1
-                given[place] = index
+                key = inner.made_from
+                index = given.pop(key, -1) + 1
+                given[key] = index
                 if len(given) > REMEMBERED_CAUSES:
                     given.popitem(last=False)
                 if index and inner.own_id is None and inner.uid is None:

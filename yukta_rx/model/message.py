@@ -31,11 +31,22 @@ NO_HEADERS: Mapping[str, Any] = MappingProxyType({})
 # The element types of an origin nest, which a type alias cannot say; the four shapes are:
 #   (lineage, node, sequence number, True)   emitted by a trigger
 #   (cause, node, index)                     derived from one message; a cause is an id or an origin
-#   ([cause, ...], node, index)              derived from several
+#   (Several(cause, ...), node, index)       derived from several
+#   (origin, trail)                          a cause: what came of an origin by its trail
 #   ()                                       none: the id is random
+# A trail is (trail before, node), or None: the nodes that made one message of one since the origin.
+# All messages that went the same way share it, so a hop makes no new origin.
 # A plugin that names causes has no node id to give; "" stands there until the engine adopts it,
 # with index -1 when the plugin chose the id as well.
 Origin: TypeAlias = tuple[Any, ...]
+Trail: TypeAlias = tuple[Any, str]
+
+
+class Several(tuple[Any, ...]):
+    """The causes of a message that was made from several, in their order."""
+
+    __slots__ = ()
+
 
 _OWN_ID = re.compile(r"[\x21-\x7e]{1,64}")
 
@@ -52,6 +63,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
         origin: where the message comes from; None for one that a plugin made itself.
         uid: the id, once it is known, or the id that a plugin chose.
         attempt: which attempt of a plugin gets this message, from 1.
+        trail: the nodes that it went through since `origin`, one output for one input each.
     """
 
     payload: Any
@@ -59,6 +71,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
     origin: Origin | None = None
     uid: str | None = None
     attempt: int = 1
+    trail: Trail | None = None
 
     @classmethod
     def of(
@@ -88,7 +101,8 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
         keys = [cause.cause_key for cause in causes]
         origin: Origin | None = None
         if keys:
-            origin = (keys[0] if len(keys) == 1 else keys, "", 0 if id is None else -1)
+            cause = keys[0] if len(keys) == 1 else Several(keys)
+            origin = (cause, "", 0 if id is None else -1)
         return cls(payload, kept, origin, id)
 
     @property
@@ -96,7 +110,11 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
         """The id; worked out at the first read and kept."""
         uid = self.uid
         if uid is None:
-            uid = _id_of(self.origin) if self.origin else secrets.token_hex(16)
+            origin, trail = self.origin, self.trail
+            if trail is not None:
+                uid = _id_of((origin, trail))
+            else:
+                uid = _id_of(origin) if origin else secrets.token_hex(16)
             force_setattr(self, "uid", uid)
             if self.origin is None:
                 # Marks the id as random: it was read, not chosen.
@@ -108,11 +126,13 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
         """The id that a plugin chose for a message of its own; None once the engine adopted it."""
         origin = self.origin
         chosen = origin is None or (len(origin) == _DERIVED_SHAPE and origin[1:] == ("", -1))
-        return self.uid if chosen else None
+        return self.uid if chosen and self.trail is None else None
 
     @property
     def cause_key(self) -> str | Origin:
         """What a message derived from this one remembers: the id if known, else the origin."""
+        if self.uid is None and self.trail is not None:
+            return self.origin, self.trail
         return self.uid or self.origin or self.id
 
     @property
@@ -124,12 +144,22 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def causes(self) -> tuple[str, ...]:
         """Ids of the messages that this one was derived from, in order."""
-        origin = self.origin
+        origin, trail = self.origin, self.trail
+        if trail is not None:
+            return (_id_of((origin, trail[0])),)
         if not origin or len(origin) == _TRIGGER_SHAPE:
             return ()
-        keys = origin[0] if type(origin[0]) is list else [origin[0]]
+        keys = origin[0] if type(origin[0]) is Several else [origin[0]]
         known: dict[int, str] = {}
         return tuple(key if type(key) is str else _id_of(key, known) for key in keys)
+
+    @property
+    def made_from(self) -> Any:
+        """What this message, which is derived, was made from: a key that equals that of others."""
+        origin, trail = self.origin, self.trail
+        if trail is None:
+            return origin[0] if origin else None
+        return origin if trail[0] is None else (origin, trail[0])
 
     def derive(
         self, node_id: str, index: int, payload: Any, headers: Mapping[str, Any] | None = None
@@ -142,11 +172,10 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
             payload: the new payload.
             headers: the new headers, not copied; this message's own by default.
         """
-        return Message(
-            payload,
-            self.headers if headers is None else headers,
-            (self.uid or self.origin or self.id, node_id, index),
-        )
+        given = self.headers if headers is None else headers
+        if not index and self.uid is None and self.origin:
+            return Message(payload, given, self.origin, None, 1, (self.trail, node_id))
+        return Message(payload, given, (self.cause_key, node_id, index))
 
     def adopt(self, node_id: str, index: int, cause: Message) -> Message:
         """Return this message, made by a plugin, as the `index`-th output of its node.
@@ -175,15 +204,21 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def numbered(self, attempt: int) -> Message:
         """Return the same message as a further attempt at it gets it."""
-        uid = self.id
-        return Message(self.payload, self.headers, self.origin, uid, attempt)
+        return Message(self.payload, self.headers, self.origin, self.id, attempt, self.trail)
+
+    def copied(self) -> Message:
+        """Return the same message with a payload of its own."""
+        payload = copy_payload(self.payload)
+        return Message(payload, self.headers, self.origin, self.id, self.attempt, self.trail)
 
     def flattened(self) -> Message:
         """Return the same message, knowing its causes by their ids: apart from other messages."""
         uid, origin = self.id, self.origin
-        if origin and len(origin) == _DERIVED_SHAPE:
+        if self.trail is not None:
+            origin = (self.causes[0], self.trail[1], 0)
+        elif origin and len(origin) == _DERIVED_SHAPE:
             ids = self.causes
-            origin = (list(ids) if type(origin[0]) is list else ids[0], *origin[1:])
+            origin = (Several(ids) if type(origin[0]) is Several else ids[0], *origin[1:])
         return Message(self.payload, self.headers, origin, uid, self.attempt)
 
     def json(self) -> bytes:
@@ -198,7 +233,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping can neither be pickled nor copied deeply, so it travels as a dict.
-        rest = (self.origin, self.uid, self.attempt)
+        rest = (self.origin, self.uid, self.attempt, self.trail)
         return _revive, (self.payload, dict(self.headers) or None, *rest)
 
 
@@ -229,7 +264,7 @@ def derive_from_many(
     headers: Mapping[str, Any] = NO_HEADERS,
 ) -> Message:
     """Return the `index`-th output that a node makes from several messages, in their order."""
-    return Message(payload, headers, ([cause.cause_key for cause in causes], node_id, index))
+    return Message(payload, headers, (Several(cause.cause_key for cause in causes), node_id, index))
 
 
 class Routed(msgspec.Struct, frozen=True, gc=False):
@@ -251,6 +286,7 @@ def child_lineage(message_id: str, node_id: str) -> str:
 
 # --- ids -----------------------------------------------------------------------------------------
 
+_TRAILED_SHAPE = 2
 _DERIVED_SHAPE = 3
 _TRIGGER_SHAPE = 4
 _ID_BYTES = 16
@@ -274,11 +310,16 @@ def _id_of(origin: Origin, known: dict[int, str] | None = None) -> str:
             pending.pop()
             continue
         head = top[0]
-        if len(top) == _TRIGGER_SHAPE:
+        if len(top) == _TRAILED_SHAPE:
+            if id(head) not in known:
+                pending.append(head)
+                continue
+            known[id(top)] = _along(known[id(head)], top[1])
+        elif len(top) == _TRIGGER_SHAPE:
             lineage, node_id, seq, _ = top
             # Lengths keep any two different places from being written the same way.
             known[id(top)] = _hash(f"t\0{seq}\0{len(node_id)}\0{node_id}{lineage}")
-        elif type(head) is list:
+        elif type(head) is Several:
             waiting = [key for key in head if type(key) is not str and id(key) not in known]
             if waiting:
                 pending.extend(waiting)
@@ -293,6 +334,17 @@ def _id_of(origin: Origin, known: dict[int, str] | None = None) -> str:
             known[id(top)] = _hash(f"d\0{key}\0{top[1]}\0{top[2]}")
         pending.pop()
     return known[id(origin)]
+
+
+def _along(key: str, trail: Trail | None) -> str:
+    """Return the id of what came of the message `key` by a trail."""
+    nodes = []
+    while trail is not None:
+        trail, node_id = trail
+        nodes.append(node_id)
+    for node_id in reversed(nodes):
+        key = _hash(f"d\0{key}\0{node_id}\0{0}")
+    return key
 
 
 def _frozen(headers: Mapping[str, Any]) -> Mapping[str, Any]:
