@@ -51,7 +51,7 @@ check: $(STAMP) ## lint, format check, layers, types
 docs: $(STAMP) ## write the reference pages that are made from the code
 	$(BIN)/python docs/render.py
 
-bench: $(STAMP) ## measure the streams core beside a plain loop and raw reactivex
+bench: $(STAMP) ## measure everything, in minutes (ARGS='--only policies', ARGS=--write)
 	$(BIN)/python -m bench $(ARGS)
 
 schemathesis: $(STAMP) ## fuzz the REST interface from its OpenAPI document, for minutes

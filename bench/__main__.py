@@ -1,65 +1,74 @@
-"""Runs the comparison and prints a table: `python -m bench [--messages N] [--write]`."""
+"""Runs the families and prints their tables: `python -m bench [--only FAMILY] [--write]`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import platform
-import statistics
+import sys
+import time
 from datetime import date
 from pathlib import Path
 
-from bench.chains import FORMS, NODES, SLOW, rate
+from bench import before
+from bench.families import FAMILIES
+from bench.harness import Bar, table
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
 def main() -> None:
-    """Measure every form in each round; medians and ratios of medians."""
+    """Measure, print, and keep what was found if asked to."""
+    names = [family.name for family in FAMILIES]
     parser = argparse.ArgumentParser(prog="python -m bench")
-    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--only", nargs="+", choices=names, help="these families")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--write", action="store_true", help="keep the table in bench/RESULTS.md")
+    parser.add_argument("--scale", type=float, default=1, help="of the messages; 0.01 to try out")
+    parser.add_argument("--write", action="store_true", help=f"keep the tables in {RESULTS.name}")
+    parser.add_argument("--before", metavar="REVISION", help="compare with this one of git, too")
     args = parser.parse_args()
-    rates: dict[str, list[float]] = {name: [] for name in FORMS}
-    for _ in range(args.rounds):
-        for name in FORMS:
-            rates[name].append(rate(name, args.messages))
-    table = render({name: statistics.median(found) for name, found in rates.items()}, args)
-    print(table)
+    if args.write and (args.only or args.scale != 1):
+        parser.error("--write keeps all families at full size, so not with --only or --scale")
+    began = time.perf_counter()
+    sections: list[str] = []
+    bars: list[Bar] = []
+    families = [family for family in FAMILIES if not args.only or family.name in args.only]
+    if args.before:
+        try:
+            families.append(before.family(args.before))
+        except ValueError as error:
+            parser.error(str(error))
+    for family in families:
+        print(f"measuring {family.name} ...", file=sys.stderr, flush=True)
+        found = family.run(args.rounds, args.scale)
+        sections += [f"## {family.title}", "", *family.tables(found)]
+        bars += family.bars(found)
+    text = "\n".join([*head(args, time.perf_counter() - began), *shown(bars), *sections])
+    print(text)
     if args.write:
-        (Path(__file__).parent / "RESULTS.md").write_text(table, encoding="utf-8")
+        RESULTS.write_text(text.rstrip() + "\n", encoding="utf-8")
 
 
-def render(medians: dict[str, float], args: argparse.Namespace) -> str:
-    """The table as Markdown."""
-    lines = [
-        "# Node messages per second",
+def head(args: argparse.Namespace, seconds: float) -> list[str]:
+    """What was measured where and when."""
+    return [
+        "# Benchmarks",
         "",
-        f"{args.messages:,} messages through {NODES} nodes that add one, median of {args.rounds} "
-        "rounds, all forms in turn in each round.",
+        "Written by `python -m bench --write`. Medians of "
+        f"{args.rounds} rounds, all forms of a family in turn in each round; the range is that of "
+        "the rounds. A ratio is the median of the rounds' ratios.",
         f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.machine()}, "
-        f"{date.today().isoformat()}. Forms marked with * ran a tenth of the messages.",
-        "",
-        "| form | M/s | us per message | of the plain loop | times reactivex | back-pressure |",
-        "|-|-|-|-|-|-|",
-    ]
-    for name, median in medians.items():
-        mark = "*" if name in SLOW else ""
-        of_loop = median / medians["plain loop"]
-        of_rx = median / medians["reactivex map x20"]
-        lines.append(
-            f"| {name}{mark} | {median:.2f} | {1 / median:.3f} | {of_loop:.2f} | {of_rx:.2f} "
-            f"| {FORMS[name][1]} |"
-        )
-    awaits = medians["Flow, async"] / medians["bare awaits"]
-    valves = medians["Flow, sync, valves"] / medians["Flow, sync"]
-    queues = medians["Flow, sync"] / medians["queue tasks (64)"]
-    lines += [
-        "",
-        f"Async nodes that never suspend reach {awaits:.2f} of bare awaits; an open valve on every "
-        f"node leaves {valves:.2f}; queue tasks are beaten {queues:.0f} times.",
+        f"{date.today().isoformat()}; {seconds:.0f} s in all.",
         "",
     ]
-    return "\n".join(lines)
+
+
+def shown(bars: list[Bar]) -> list[str]:
+    """The bars in one place."""
+    if not bars:
+        return []
+    rows = [(b.about, b.asked, b.measured, "yes" if b.held else "**no**") for b in bars]
+    return ["## Bars", "", *table(("bar", "asked", "measured (range)", "held"), rows)]
 
 
 main()

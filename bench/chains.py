@@ -1,227 +1,178 @@
-"""The 20-node chain in every form that is compared: each function returns node messages per second.
+"""The chain of 20 nodes that add one, in every form that is compared.
 
-Every form does the same work, N messages through K calls of a function that adds one. The forms
-run one after the other in each round, so that a noisy machine is noisy for all of them.
+Every form calls the same 20 functions, once for each message.
 """
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import time
-from collections.abc import Awaitable, Callable
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
-import reactivex
-from reactivex import operators as rx
-
-from yukta_rx import operators as ops
-from yukta_rx.config.settings import Settings
-from yukta_rx.definitions.parse import parse_definition
-from yukta_rx.definitions.prepare import prepare
-from yukta_rx.engine.run import Run
-from yukta_rx.plugins.contract import processor
-from yukta_rx.plugins.registry import PluginRegistry
-from yukta_rx.streams import Circuit, Flow, from_iterable
+from bench import rivals
+from bench.embedded import engine_with, timed_start
+from bench.harness import (
+    Bar,
+    Family,
+    Figure,
+    Form,
+    Found,
+    Spread,
+    at_least,
+    at_most,
+    table,
+)
+from bench.workflows import (
+    COROUTINES,
+    FUNCTIONS,
+    NODES,
+    PLUGINS,
+    SETTINGS,
+    WIDE,
+    chain,
+    flow_chain,
+    make_run,
+    millions,
+    timed_flow,
+    timed_run,
+)
+from yukta_rx.plugins.contract import spec_of
+from yukta_rx.streams import from_iterable
 from yukta_rx.streams.aio import AsyncBody
 from yukta_rx.streams.sync import MapBody
 
-NODES = 20
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.streams.plan import Body
+
+MAPS: list[Body] = [MapBody(fn, exact=True) for fn in FUNCTIONS]
+AWAITS: list[Body] = [AsyncBody(fn, exact=True) for fn in COROUTINES]
 
 
-def add_one(x: int) -> int:
-    """The work of one node."""
-    return x + 1
-
-
-async def add_one_async(x: int) -> int:
-    """The same as a coroutine that never suspends."""
-    return x + 1
-
-
-@processor("ADD", blocking=False, pure=True, exact=True)
-def add(msg: Any, cfg: Any, ctx: Any) -> Any:
-    """The same as a plugin."""
-    return msg.payload + 1
-
-
-@processor("ADD_ASYNC", pure=True, exact=True)
-async def add_async(msg: Any, cfg: Any, ctx: Any) -> Any:
-    """The same as an async plugin that never suspends."""
-    return msg.payload + 1
-
-
-@processor("ADD_IN_THREAD", pure=True, exact=True)
-def add_in_thread(msg: Any, cfg: Any, ctx: Any) -> Any:
-    """The same as a plugin that may block."""
-    return msg.payload + 1
-
-
-@processor("TAKE", blocking=False, pure=True, exact=True)
-def take(msg: Any, cfg: Any, ctx: Any) -> Any:
-    """The number in the trigger's payload."""
-    return msg.payload["n"]
-
-
-def plain_loop(count: int) -> float:
-    """A loop that calls the 20 functions."""
-    calls = [add_one] * NODES
+def loop_of_plugins(count: int) -> float:
+    """A loop that calls the 20 plugins, with one message that it changes."""
+    calls = [plugin for plugin in PLUGINS if spec_of(plugin).type.startswith("SYNC_")]
+    msg = SimpleNamespace()
     start = time.perf_counter()
-    for x in range(count):
+    for msg.payload in range(count):
         for call in calls:
-            x = call(x)
-    return time.perf_counter() - start
+            msg.payload = call(msg, None, None)
+    return millions(count * NODES, time.perf_counter() - start)
 
 
-async def bare_awaits(count: int) -> float:
-    """A loop that awaits the 20 coroutine functions."""
-    calls = [add_one_async] * NODES
-    start = time.perf_counter()
-    for x in range(count):
-        for call in calls:
-            x = await call(x)
-    return time.perf_counter() - start
+async def flow(count: int, bodies: list[Body], prefetch: int = 64) -> float:
+    """Bare Flow operators: back-pressure and nothing else, on bare ints."""
+    leaf = flow_chain(from_iterable(range(count)), bodies, prefetch=prefetch)
+    return millions(count * NODES, await timed_flow(count, leaf))
 
 
-def raw_reactivex(count: int) -> float:
-    """`map` twenty times, without back-pressure."""
-    source = reactivex.from_iterable(range(count)).pipe(*[rx.map(add_one)] * NODES)
-    start = time.perf_counter()
-    source.subscribe(lambda _: None)
-    return time.perf_counter() - start
+async def run(
+    count: int, kind: str, end: str = "NULL_TERMINAL", settings: Settings = SETTINGS
+) -> float:
+    """A `Run`: Message objects, status, clocks, valve, counters."""
+    made = make_run(chain(kind, count, end=end), PLUGINS, settings)
+    return millions(count * NODES, await timed_run(made, count))
 
 
-async def queue_tasks(count: int) -> float:
-    """A task per node with `asyncio.Queue(64)` between them."""
-    queues: list[asyncio.Queue[Any]] = [asyncio.Queue(64) for _ in range(NODES + 1)]
-
-    async def node(inbox: asyncio.Queue[Any], outbox: asyncio.Queue[Any]) -> None:
-        while (x := await inbox.get()) is not None:
-            await outbox.put(x + 1)
-        await outbox.put(None)
-
-    async def feed() -> None:
-        for x in range(count):
-            await queues[0].put(x)
-        await queues[0].put(None)
-
-    async def drain() -> None:
-        while await queues[-1].get() is not None:
-            pass
-
-    start = time.perf_counter()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(feed())
-        for left, right in pairwise(queues):
-            group.create_task(node(left, right))
-        group.create_task(drain())
-    return time.perf_counter() - start
+async def engine(count: int, kind: str, end: str = "NULL_TERMINAL") -> float:
+    """An `Engine`: as `Run`, and tracker, stores and feed are there, with a subscriber."""
+    async with engine_with(chain(kind, count, end=end)) as made:
+        return millions(count * NODES, await timed_start(made, count))
 
 
-async def async_generators(count: int) -> float:
-    """Twenty async generators, one around the other."""
-
-    async def source() -> Any:
-        for x in range(count):
-            yield x
-
-    async def step(items: Any) -> Any:
-        async for x in items:
-            yield x + 1
-
-    items = source()
-    for _ in range(NODES):
-        items = step(items)
-    start = time.perf_counter()
-    async for _ in items:
-        pass
-    return time.perf_counter() - start
+LOOP_OF_PLUGINS = "plain loop of the plugins"
+LOOP, AWAITED, RX, QUEUES = "plain loop", "bare awaits", "reactivex map x20", "queue tasks (64)"
+FLOW, FLOW_ASYNC, FLOW_WIDE = "Flow, sync", "Flow, async", "Flow, sync, prefetch 256"
+ENGINE, PUBLISHED = "Engine with feed, sync", "Engine with feed, sync, results published"
+COLLECT = "COLLECT_TERMINAL"
 
 
-async def _run_flow(flow: Flow[Any], count: int) -> float:
-    circuit = Circuit([flow])
-    start = time.perf_counter()
-    circuit.start()
-    await circuit.done
-    seconds = time.perf_counter() - start
-    assert circuit.stage_of(flow).received == count
-    return seconds
+def _form(name: str, measure: Callable[..., Figure], share: float = 1, **options: Any) -> Form:
+    return Form(name, partial(measure, **options), share, "yes")
 
 
-async def flow_sync(count: int, prefetch: int = 64) -> float:
-    """Bare Flow operators, plain functions."""
-    flow: Flow[Any] = from_iterable(range(count))
-    for _ in range(NODES):
-        flow = flow.pipe(ops.prefetch(prefetch), ops.call(MapBody(add_one, exact=True)))
-    return await _run_flow(flow, count)
+FORMS = [
+    *rivals.FORMS,
+    Form(LOOP_OF_PLUGINS, loop_of_plugins, back_pressure="no"),
+    _form(FLOW, flow, bodies=MAPS),
+    _form(FLOW_WIDE, flow, bodies=MAPS, prefetch=256),
+    _form(FLOW_ASYNC, flow, bodies=AWAITS),
+    _form("Run, sync", run, kind="SYNC"),
+    _form("Run, sync, results published", run, kind="SYNC", end=COLLECT),
+    _form("Run, sync, prefetch 256", run, kind="SYNC", settings=WIDE),
+    _form("Run, sync, not declared pure or exact", run, kind="BARE"),
+    _form("Run, async", run, kind="ASYNC"),
+    _form("Run, threads", run, 0.1, kind="THREAD"),
+    _form(ENGINE, engine, kind="SYNC"),
+    _form(PUBLISHED, engine, 0.5, kind="SYNC", end=COLLECT),
+    _form("Engine with feed, async", engine, kind="ASYNC"),
+]
 
 
-async def flow_valves(count: int) -> float:
-    """The same with an open valve in front of every call."""
-    flow: Flow[Any] = from_iterable(range(count))
-    for _ in range(NODES):
-        flow = flow.pipe(ops.prefetch(64), ops.valve(ops.Valve()), ops.map(add_one))
-    return await _run_flow(flow, count)
-
-
-async def flow_async(count: int) -> float:
-    """Bare Flow operators, coroutine functions that never suspend."""
-    flow: Flow[Any] = from_iterable(range(count))
-    for _ in range(NODES):
-        flow = flow.pipe(ops.call(AsyncBody(add_one_async, exact=True)))
-    return await _run_flow(flow, count)
-
-
-async def engine(count: int, kind: str) -> float:
-    """The whole engine: Message objects with ids, valve, status, clocks, results counted."""
-    ids = ["in", "take", *(f"n{i}" for i in range(NODES)), "out"]
-    types = ["SEQUENCE_TRIGGER", "TAKE", *[kind] * NODES, "NULL_TERMINAL"]
-    nodes: list[dict[str, Any]] = [
-        {"nodeId": name, "type": type_} for name, type_ in zip(ids, types, strict=True)
+def tables(found: Found) -> list[str]:
+    """One row per form."""
+    rows = []
+    for form in FORMS:
+        spread = found.spread(form.name)
+        rows.append(
+            (
+                form.name + (f" ({form.share:g} of the messages)" if form.share < 1 else ""),
+                found.spread(form.name, SIZES[0]).show(),
+                spread.show(),
+                spread.range(),
+                f"{1 / spread.median:.3f}",
+                found.ratio(form.name, LOOP).show(),
+                found.ratio(form.name, RX).show(),
+                form.back_pressure,
+            )
+        )
+    small, large = (f"M/s, {size:,} messages" for size in SIZES)
+    head = (
+        *("form", small, large, "range", "us per node message", "of the plain loop"),
+        *("times reactivex", "back-pressure"),
+    )
+    lines = [
+        "Node messages per second, in millions. `sync` is a plain function that is declared not "
+        "to block, `async` a coroutine that never suspends, `threads` a plain function in the "
+        "pool. The plain loop calls the same 20 functions; that of the plugins hands them one "
+        "message again and again. `Flow` moves bare ints. `Run` is the engine: Message objects, "
+        "status, clocks, valve, counters, the results channel. `Engine` adds tracker, stores, and "
+        "a subscriber that reads the feed. Where results are published, each message that reaches "
+        "the terminal becomes one, with its id, which is a hash over its way through the nodes.",
+        "",
+        *table(head, rows),
     ]
-    nodes[0]["config"] = {"count": count}
-    edges = [{"source": a, "target": b} for a, b in pairwise(ids)]
-    document = {"workflowId": "chain", "nodes": nodes, "edges": edges}
-    registry = PluginRegistry.load(None, extra=[take, add, add_async, add_in_thread])
-    settings = Settings()
-    prepared = prepare(parse_definition(document), registry, settings=settings)
-    run = Run(prepared, settings=settings)
-    start = time.perf_counter()
-    outcome = await run.execute()
-    seconds = time.perf_counter() - start
-    assert outcome.totals["out"] == count, outcome
-    return seconds
+    if rivals.ABSENT:
+        lines += [f"Not installed here, so without a row: {', '.join(rivals.ABSENT)}.", ""]
+    return lines
 
 
-Form = Callable[[int], float] | Callable[[int], Awaitable[float]]
+def bars(found: Found) -> list[Bar]:
+    """What the chain promises."""
+    made = [
+        at_least("sync chain, of the plain loop", 0.60, found.ratio(FLOW, LOOP)),
+        at_least("sync chain, times reactivex map", 1.6, found.ratio(FLOW, RX)),
+        at_least("sync chain, prefetch 256, of the plain loop", 0.85, found.ratio(FLOW_WIDE, LOOP)),
+        at_least(
+            "async without suspension, of bare awaits", 0.45, found.ratio(FLOW_ASYNC, AWAITED)
+        ),
+        at_least("sync chain, times queue tasks", 10, found.ratio(FLOW, QUEUES)),
+    ]
+    for name in (ENGINE, PUBLISHED):
+        each = Spread.of(1 / rate for rate in found.rounds(name))
+        made += [
+            at_most(f"{name}: per node message", 0.8, each, " us"),
+            *(
+                at_most(f"{name}: times slower than {loop}", 6.5, found.ratio(loop, name))
+                for loop in (LOOP, LOOP_OF_PLUGINS)
+            ),
+            at_least(f"{name}: times queue tasks", 3, found.ratio(name, QUEUES)),
+        ]
+    return made
 
-FORMS: dict[str, tuple[Form, str]] = {
-    "plain loop": (plain_loop, "no"),
-    "bare awaits": (bare_awaits, "no"),
-    "reactivex map x20": (raw_reactivex, "no"),
-    "async generators": (async_generators, "pull"),
-    "queue tasks (64)": (queue_tasks, "yes"),
-    "Flow, sync": (flow_sync, "yes"),
-    "Flow, sync, prefetch 256": (partial(flow_sync, prefetch=256), "yes"),
-    "Flow, sync, valves": (flow_valves, "yes"),
-    "Flow, async": (flow_async, "yes"),
-    "engine, sync": (partial(engine, kind="ADD"), "yes"),
-    "engine, async": (partial(engine, kind="ADD_ASYNC"), "yes"),
-    "engine, threads": (partial(engine, kind="ADD_IN_THREAD"), "yes"),
-}
 
-SLOW = frozenset({"queue tasks (64)", "engine, threads"})
-"""Forms that get a tenth of the messages."""
-
-
-def rate(name: str, count: int) -> float:
-    """Node messages per second of one form, in millions."""
-    form, _ = FORMS[name]
-    if name in SLOW:
-        count //= 10
-    gc.collect()
-    made = form(count)
-    seconds = made if isinstance(made, float) else asyncio.run(made)  # type: ignore[arg-type]
-    return count * NODES / seconds / 1e6
+SIZES = (10_000, 100_000)
+FAMILY = Family("chains", "A chain of 20 nodes", SIZES, tuple(FORMS), tables, bars)

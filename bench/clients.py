@@ -10,28 +10,14 @@ import asyncio
 import statistics
 import sys
 import time
-from itertools import pairwise
-from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from bench.chains import NODES, add, take
+from bench.workflows import NODES, PLUGINS, chain
 from yukta_rx import Engine, create_app
 
 MESSAGES = 200_000
-
-
-def document(count: int) -> dict[str, Any]:
-    """The chain as a workflow document."""
-    ids = ["in", "take", *(f"n{i}" for i in range(NODES)), "out"]
-    types = ["SEQUENCE_TRIGGER", "TAKE", *["ADD"] * NODES, "NULL_TERMINAL"]
-    nodes: list[dict[str, Any]] = [
-        {"nodeId": name, "type": kind} for name, kind in zip(ids, types, strict=True)
-    ]
-    nodes[0]["config"] = {"count": count}
-    edges = [{"source": a, "target": b} for a, b in pairwise(ids)]
-    return {"workflowId": "chain", "nodes": nodes, "edges": edges}
 
 
 async def read_streams(url: str, count: int) -> None:
@@ -56,7 +42,7 @@ async def read_streams(url: str, count: int) -> None:
 
 async def measure(clients: int, messages: int) -> float:
     """Seconds that one run takes beside so many clients."""
-    async with Engine(plugins=[take, add]) as engine:
+    async with Engine(plugins=PLUGINS) as engine:
         runner = web.AppRunner(create_app(engine), handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -72,7 +58,7 @@ async def measure(clients: int, messages: int) -> float:
             assert process.stdout is not None
             assert await process.stdout.readline() == b"open\n"
         start = time.perf_counter()
-        run = await engine.start("bench", document(messages))
+        run = await engine.start("bench", chain("SYNC", messages))
         status = await run.wait()
         seconds = time.perf_counter() - start
         assert status == "SUCCESS"
