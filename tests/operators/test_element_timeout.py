@@ -532,7 +532,9 @@ async def test_a_plain_function_is_left_behind_in_its_thread(bench: Any, clock: 
     ):
         go.clear()
         calls.clear()
-        b = bench(call, limited(clock(), 0.02), going_on(clock()), demand=10)
+        # Only the one that hangs has little time: others may be slow to get a thread.
+        limit = limited(clock(), lambda n: 0.02 if n == 1 else 30.0)
+        b = bench(call, limit, going_on(clock()), demand=10)
         await b.emit(0, 1, 2)
         b.source.complete()
         await b.seen.ended()
@@ -555,7 +557,10 @@ async def test_threads_left_behind_take_none_from_others(clock: Any) -> None:
 
     pool = BlockingPool(1)
     flow = from_iterable(range(5)).pipe(
-        ops.merge_parents(), ops.call(fn), limited(clock(), 0.02), going_on(clock())
+        ops.merge_parents(),
+        ops.call(fn),
+        limited(clock(), lambda n: 0.02 if n < 3 else 30.0),
+        going_on(clock()),
     )
     circuit = Circuit([flow.pipe(ops.map(out.append))], pool=pool)
     circuit.start()

@@ -573,10 +573,11 @@ async def test_a_pause_between_two_elements_holds_nothing_twice(bench: Any) -> N
     circuit.start()
     await source.pulled(1)
     source.emit(1, 2, 3)
-    for _ in range(5):
+    while handle.held is None:
         await asyncio.sleep(0)
     handle.resume()
-    for _ in range(5):
+    stage: Any = circuit.stage_of(flow)
+    while not stage.busy:
         await asyncio.sleep(0)
     # The batch is on its way to the pool's only thread, which is busy.
     handle.pause()
