@@ -18,16 +18,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from yukta_rx.config.checks import require, store_types
 from yukta_rx.config.settings import Settings, StoreType
 from yukta_rx.control.commands import (
+    ClearBreakpoint,
     Command,
     CommandResult,
     PauseNode,
     PauseWorkflow,
     ResumeNode,
     ResumeWorkflow,
+    SetBreakpoint,
+    SkipNode,
     StepNode,
     StepWorkflow,
     StopNode,
     StopWorkflow,
+    UnskipNode,
 )
 from yukta_rx.control.gateway import ControlGateway
 from yukta_rx.control.sequencer import Sequencer
@@ -393,6 +397,25 @@ class NodeHandle:
     async def stop(self, mode: StopMode = StopMode.DRAIN) -> CommandResult:
         """Stop the node."""
         return await self._run.send(StopNode(**self._ids, mode=mode))
+
+    async def skip(self) -> CommandResult:
+        """Send messages round the plugin of the node."""
+        return await self._run.send(SkipNode(**self._ids))
+
+    async def unskip(self) -> CommandResult:
+        """Send messages into the plugin of the node again."""
+        return await self._run.send(UnskipNode(**self._ids))
+
+    async def set_breakpoint(
+        self, expression: str | None = None, equals: str | None = None
+    ) -> CommandResult:
+        """Hold the node before messages of which a part equals a text, or before every message."""
+        command = SetBreakpoint(**self._ids, expression=expression, equals=equals)
+        return await self._run.send(command)
+
+    async def clear_breakpoint(self) -> CommandResult:
+        """Clear the breakpoints of the node."""
+        return await self._run.send(ClearBreakpoint(**self._ids))
 
 
 class _Tap:

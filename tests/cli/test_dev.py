@@ -263,7 +263,7 @@ def test_the_examples_run_in_the_session_dev(serve, spawn) -> None:
     assert "yukta: session dev: created airports, orders\n" in server.said
     assert orders.code == 0
     results = server.ask("result", orders.out.strip()).results
-    assert Counter(line["nodeId"] for line in results) == {"mail": 5, "ledger": 24}
+    assert Counter(line["nodeId"] for line in results) == {"mail": 5, "ledger": 25, "unpriced": 1}
     assert page["payload"]["page"].startswith("00M to ")
 
 

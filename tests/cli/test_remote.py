@@ -425,3 +425,33 @@ def test_a_node_that_is_not_there_is_not_found(ask, ticking) -> None:
 
     assert ended.code == 4
     assert "none" in ended.err
+
+
+@pytest.mark.feature("CTL-02")
+def test_break_holds_a_node_and_says_what_it_did_not_understand(server, ask, ticking) -> None:
+    assert server.run("break", ticking, "show", "payload.n=-1").out == (
+        "APPLIED SetBreakpoint of node `show`: the run is RUNNING\n"
+    )
+    assert ask("break", ticking, "show", "payload.n=-1").out.startswith("NO_OP SetBreakpoint")
+    assert ask("break", ticking, "show", "--clear", "--reason", "seen").out.startswith("APPLIED")
+    assert ask("break", ticking, "show").out.startswith("APPLIED SetBreakpoint")
+
+    audit = json.loads(ask("status", ticking, "--json").out)["breakpoints"]
+    assert [(point["nodeId"], point.get("expression")) for point in audit] == [("show", None)]
+    for args, code, words in (
+        (("show", "payload.n"), 2, "`payload.n` is not PART=TEXT"),
+        (("show", "payload.n=1", "--clear"), 2, "--clear takes no PART=TEXT"),
+        (("show", "env.HOME=1"), 1, "must be payload, payload.path, metadata.key or id"),
+        (("t",), 6, "which takes no messages"),
+    ):
+        refused = ask("break", ticking, *args)
+        assert (refused.code, refused.out) == (code, "")
+        assert words in refused.err
+
+
+@pytest.mark.feature("CTL-02")
+def test_skip_and_unskip_are_for_processors(ask, ticking) -> None:
+    for verb in ("skip", "unskip"):
+        refused = ask(verb, ticking, "show")
+        assert (refused.code, refused.out) == (6, "")
+        assert "only a processor can be skipped" in refused.err

@@ -404,3 +404,66 @@ async def _ended(engine, run):
     await run.stop(StopMode.KILL)
     await run.wait()
     return run
+
+
+@pytest.mark.feature("CTL-02")
+@virtual_time
+async def test_breakpoints_and_skips_are_commands_like_any_other():
+    async with Engine(Settings(), plugins=[echo]) as engine:
+        run = await engine.start("s", DOCUMENT)
+        mid = run.node("mid")
+
+        first = await mid.set_breakpoint("payload.n", "2")
+        again = await mid.set_breakpoint("payload.n", "2")
+        await asyncio.sleep(10)
+        held = run.detail
+        await mid.clear_breakpoint()
+        await mid.skip()
+        await mid.resume()
+        await run.wait()
+
+        assert (str(first.outcome), str(again.outcome)) == ("APPLIED", "NO_OP")
+        assert held["breakpoints"] == [
+            {
+                "nodeId": "mid",
+                "expression": "payload.n",
+                "op": "equals",
+                "value": "2",
+                "hits": 1,
+            }
+        ]
+        assert [(wait["kind"], wait["nodeId"]) for wait in held["waitingOn"]] == [
+            ("BREAKPOINT", "mid")
+        ]
+        node = next(node for node in run.detail["nodes"] if node["nodeId"] == "mid")
+        assert (node["in"], node["skipped"]) == (5, 3)
+        audit = [(row["command"], row["outcome"]) for row in engine.gateway.audit(run.execution_id)]
+        assert audit == [
+            ("SetBreakpoint", "APPLIED"),
+            ("SetBreakpoint", "APPLIED"),
+            ("ClearBreakpoint", "APPLIED"),
+            ("SkipNode", "APPLIED"),
+            ("ResumeNode", "APPLIED"),
+        ]
+
+
+@pytest.mark.feature("CTL-02")
+@virtual_time
+async def test_a_command_that_cannot_be_applied_to_its_node_is_refused_and_audited():
+    async with Engine(Settings(), plugins=[echo]) as engine:
+        run = await engine.start("s", DOCUMENT)
+
+        with pytest.raises(ConflictError) as skipped:
+            await run.node("out").skip()
+        with pytest.raises(ConflictError) as held:
+            await run.node("in").set_breakpoint()
+        with pytest.raises(ValidationError) as unreadable:
+            await run.node("mid").set_breakpoint("env.HOME", "x")
+        await run.stop(StopMode.CANCEL)
+        await run.wait()
+
+        assert skipped.value.code == "node_kind_not_skippable"
+        assert held.value.code == "node_takes_no_messages"
+        assert unreadable.value.errors[0].pointer == "/expression"
+        outcomes = {row["outcome"] for row in engine.gateway.audit(run.execution_id)[:3]}
+        assert outcomes == {"REJECTED"}
