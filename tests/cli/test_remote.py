@@ -441,7 +441,7 @@ def test_break_holds_a_node_and_says_what_it_did_not_understand(server, ask, tic
     for args, code, words in (
         (("show", "payload.n"), 2, "`payload.n` is not PART=TEXT"),
         (("show", "payload.n=1", "--clear"), 2, "--clear takes no PART=TEXT"),
-        (("show", "env.HOME=1"), 1, "must be payload, payload.path, metadata.key or id"),
+        (("show", "env.HOME=1"), 3, "must be payload, payload.path, metadata.key or id"),
         (("t",), 6, "which takes no messages"),
     ):
         refused = ask("break", ticking, *args)
