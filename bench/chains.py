@@ -145,8 +145,12 @@ def tables(found: Found) -> list[str]:
         "",
         *table(head, rows),
     ]
-    if rivals.ABSENT:
-        lines += [f"Not installed here, so without a row: {', '.join(rivals.ABSENT)}.", ""]
+    absent = f"; not here: {', '.join(rivals.ABSENT)}" if rivals.ABSENT else ""
+    lines += [
+        "csp and aiostream are no dependencies of ours and have a row where they are installed"
+        f"{absent}. What csp takes includes the building of its graph.",
+        "",
+    ]
     return lines
 
 

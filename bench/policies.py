@@ -213,7 +213,7 @@ FORMS = tuple(
     for policy in (NOTHING, *OFF, *ON)
     for kind in policy.kinds
 ) + tuple(
-    Form(f"Flow: {name}, {kind}", partial(bare, kind=kind, wrap=wrap), 2.5)
+    Form(f"Flow: {name}, {kind}", partial(bare, kind=kind, wrap=wrap), 5)
     for name, wrap in WRAPS.items()
     for kind in BODIES
 )

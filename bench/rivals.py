@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import reactivex
 from reactivex import operators as rx
 
-from bench.harness import Form
+from bench.harness import Figure, Form
 from bench.workflows import COROUTINES, FUNCTIONS, NODES, millions
 
 if TYPE_CHECKING:
@@ -120,11 +121,15 @@ FORMS = [
     Form("queue tasks (64)", queue_tasks, 0.2, back_pressure="yes"),
 ]
 
-OPTIONAL = {
-    "csp": Form("csp", csp_nodes, 0.2, back_pressure="no"),
-    "aiostream": Form("aiostream", aiostream_map, 0.1, back_pressure="pull"),
+OPTIONAL: dict[str, tuple[Callable[[int], Figure], float, str]] = {
+    "csp": (csp_nodes, 0.2, "no"),
+    "aiostream": (aiostream_map, 0.1, "pull"),
 }
 """Forms that need a package which is not among our dependencies."""
 
 ABSENT = [name for name in OPTIONAL if find_spec(name) is None]
-FORMS += [form for name, form in OPTIONAL.items() if name not in ABSENT]
+FORMS += [
+    Form(f"{name} {version(name)}", measure, share, back_pressure)
+    for name, (measure, share, back_pressure) in OPTIONAL.items()
+    if name not in ABSENT
+]

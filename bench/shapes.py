@@ -106,8 +106,8 @@ async def diamond_run(count: int) -> float:
     names = "abcd"
     nodes = [node("in", "NUMBERS", config={"count": count})]
     nodes += [node(name, f"SYNC_{place}") for place, name in enumerate(names)]
-    edges = ["in a", "a b", "a c", "b d", "c d", "d out"]
-    made = document([*nodes, node("out", "NULL_TERMINAL")], [tuple(edge.split()) for edge in edges])
+    edges = [("in", "a"), ("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"), ("d", "out")]
+    made = document([*nodes, node("out", "NULL_TERMINAL")], edges)
     return millions(count * DIAMOND, await timed_run(make_run(made), 2 * count))
 
 

@@ -64,7 +64,7 @@ def numbers(cfg: Count, ctx: Any) -> Iterable[int]:
 
 def _plugin(type_: str, **declared: Any) -> Callable[..., Any]:
     @processor(type_, **declared)
-    def add_one(msg: Any, cfg: Any, ctx: Any) -> int:
+    def add_one(msg: Any, cfg: Any, ctx: Any) -> Any:
         return msg.payload + 1
 
     return add_one
@@ -72,7 +72,7 @@ def _plugin(type_: str, **declared: Any) -> Callable[..., Any]:
 
 def _async_plugin(type_: str) -> Callable[..., Any]:
     @processor(type_, pure=True, exact=True)
-    async def add_one(msg: Any, cfg: Any, ctx: Any) -> int:
+    async def add_one(msg: Any, cfg: Any, ctx: Any) -> Any:
         return msg.payload + 1
 
     return add_one

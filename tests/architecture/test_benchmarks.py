@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 
 from bench import before
@@ -19,7 +21,7 @@ def test_every_form_of_a_family_gives_a_figure_that_is_shown(family):
         for form in family.forms:
             found.add(form.name, size, figure(form, 100))
 
-    assert all(found.spread(form.name).median > 0 for form in family.forms)
+    assert all(0 <= found.spread(form.name).median < inf for form in family.forms)
     assert any(line.startswith("| ") for line in family.tables(found))
     assert all(bar.measured for bar in family.bars(found))
 
