@@ -6,6 +6,7 @@ import pytest
 
 from yukta_rx.model.codec import decode, encode
 from yukta_rx.model.events import EVENT_TYPES, SAMPLE_TYPES, ExecutionEvent
+from yukta_rx.model.message import Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.times import rfc3339, utc_now
@@ -71,7 +72,11 @@ def test_an_event_of_the_whole_run_names_no_node():
 @pytest.mark.feature("OBS-03")
 def test_a_result_shows_its_message_even_when_the_payload_is_null():
     result = ResultEvent(
-        cursor=7, type=ResultType.RESULT, time=WHEN, node_id="n", message_id="m", headers={"a": 1}
+        cursor=7,
+        type=ResultType.RESULT,
+        time=WHEN,
+        node_id="n",
+        message=Message.of(None, {"a": 1}, "m"),
     )
 
     assert result.as_dict() == {

@@ -15,6 +15,7 @@ from yukta_rx.engine.run import Run
 from yukta_rx.metrics import Meters
 from yukta_rx.model.codec import loads_external
 from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.message import Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.observe.feed import EventFeed
@@ -124,9 +125,7 @@ class Scene:
             type=ResultType.RESULT,
             time=self.clock.wall(),
             node_id=node,
-            message_id=f"m{cursor}",
-            headers={},
-            payload=payload,
+            message=Message.of(payload, id=f"m{cursor}"),
         )
 
     def end(self, cursor: int, node: str | None = None) -> ResultEvent:

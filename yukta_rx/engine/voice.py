@@ -68,14 +68,20 @@ class Voice:
         if self._publish is ignore or not node.publishes:
             return None
 
+        node_id, publish = node.id, self._publish
+
         def tap(_port: str | None, messages: Sequence[Message]) -> None:
+            time = self._wall()
             for msg in messages:
-                self.result(
-                    ResultType.RESULT,
-                    node_id=node.id,
-                    message_id=msg.id,
-                    headers=msg.headers,
-                    payload=msg.payload,
+                self._cursor += 1
+                publish(
+                    ResultEvent(
+                        cursor=self._cursor,
+                        type=ResultType.RESULT,
+                        time=time,
+                        node_id=node_id,
+                        message=msg,
+                    )
                 )
 
         return tap

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from yukta_rx.model.message import Message
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.times import rfc3339
 
@@ -32,9 +33,7 @@ class ResultEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         type: what the item is.
         time: wall-clock time, aware.
         node_id: the terminal; None for EXECUTION_END.
-        message_id: id of the message, for a RESULT.
-        headers: its headers, for a RESULT.
-        payload: its payload, for a RESULT; None is a payload like any other.
+        message: what reached the terminal, for a RESULT; its id is worked out if somebody reads it.
         status: how the terminal or the run ended, for an end.
         truncated: for an end, whether the replay buffer no longer holds everything before it.
         totals: for an end, the counters `in`, `out`, `failed` and `dropped`.
@@ -44,12 +43,25 @@ class ResultEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     type: ResultType
     time: datetime
     node_id: str | None = None
-    message_id: str | None = None
-    headers: Mapping[str, Any] | None = None
-    payload: Any = None
+    message: Message | None = None
     status: TaskStatus | None = None
     truncated: bool | None = None
     totals: Mapping[str, int] | None = None
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of the message, for a RESULT."""
+        return None if self.message is None else self.message.id
+
+    @property
+    def headers(self) -> Mapping[str, Any] | None:
+        """The headers of the message, for a RESULT."""
+        return None if self.message is None else self.message.headers
+
+    @property
+    def payload(self) -> Any:
+        """The payload of the message, for a RESULT; None is a payload like any other."""
+        return None if self.message is None else self.message.payload
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form: camelCase names, the cursor as text, absent members left out."""

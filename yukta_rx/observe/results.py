@@ -56,7 +56,9 @@ class ResultChannel(Journal[ResultEvent]):
             event = msgspec.structs.replace(event, cursor=self.last + 1)
         now = self._store.clock.now()
         if event.type is ResultType.RESULT:
-            self.add(event, now, OVERHEAD + weigh(event.payload) + weigh(event.headers))
+            headers = event.headers
+            weight = OVERHEAD + weigh(event.payload)
+            self.add(event, now, weight + weigh(dict(headers)) if headers else weight)
             return
         event = msgspec.structs.replace(event, truncated=self.trimmed)
         self._ends.append(self.add(event, now, OVERHEAD, counted=False))

@@ -131,9 +131,15 @@ class WorkerStage(Stage):
         """Work until the stage has ended."""
 
     async def _main(self) -> None:
-        self.busy = True
         try:
-            await self.work()
+            # The first batch is granted as every other is, so that many nodes that start at once
+            # do so within the turns of the pump.
+            self.wake()
+            await self.granted()
+            if self.pruning:
+                self.prune()
+            if not self.ended:
+                await self.work()
         except asyncio.CancelledError as error:
             if not self.ended:
                 # Nobody cancelled this stage: the call let a cancellation of its own escape.
