@@ -95,10 +95,12 @@ class FilesGroup(Group):
 
 
 class HttpRequestGroup(Group):
-    """HTTP_REQUEST."""
+    """HTTP_REQUEST and SSE_TRIGGER."""
 
     allow_private: bool = setting(
-        False, "Allow requests to private and loopback addresses.", feature="SEC-03"
+        False,
+        "Allow HTTP_REQUEST and SSE_TRIGGER to connect to private and loopback addresses.",
+        feature="SEC-03",
     )
 
 
