@@ -94,6 +94,8 @@ def test_orders_give_a_mail_each_and_two_entries_per_line_that_has_a_price() -> 
     [letter] = [result for result in results if result["nodeId"] == "unpriced"]
     assert letter["payload"] == lines[-3]
     assert "unpriced | ask for a price: {" in err
+    assert re.search(r"price: message \w{32} failed after 1 attempt, sent to port error: ", err)
+    assert "price: SUCCESS (in 13, out 12, failed 1)" in err
     picks = [entry for entry in entries if entry["kind"] == "pick"]
     assert [entry["what"] for entry in picks] == [
         f"{line['quantity']} x {line['sku']}" for line in lines

@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from yukta_rx.cli.views import STYLES, say_log
+from yukta_rx.cli.views import BESIDE_STATUS, STYLES, say_beside_status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,9 +39,9 @@ class TableView:
         )
 
     def event(self, event: ExecutionEvent) -> None:
-        """Write log lines; the rest shows in the tables."""
-        if event.type == "node.log":
-            say_log(self._console, event)
+        """Write log lines and messages given up; the rest shows in the tables."""
+        if event.type in BESIDE_STATUS:
+            say_beside_status(self._console, event)
 
     @contextmanager
     def watching(self, run: Run) -> Iterator[None]:

@@ -58,7 +58,7 @@ class JsonView:
 
 
 class LineView:
-    """One line per change of status, and each line that a node logs."""
+    """One line per change of status and per message given up, and each line that a node logs."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -66,8 +66,8 @@ class LineView:
 
     def event(self, event: ExecutionEvent) -> None:
         """Write what a person wants to know of the event."""
-        if event.type == "node.log":
-            say_log(self._console, event)
+        if event.type in BESIDE_STATUS:
+            say_beside_status(self._console, event)
         elif event.type == "node.status":
             status = str(event.data["status"])
             counts = self._counts(event.node_id or "", status)
@@ -88,11 +88,26 @@ class LineView:
         counters = node.counters
         error = node.failure().get("detail") if node.error is not None else None
         reason = f": {' '.join(str(error).split())}" if error else ""
-        return f" (in {counters['in']}, out {counters['out']}){reason}"
+        failed = f", failed {counters['failed']}" if counters["failed"] else ""
+        return f" (in {counters['in']}, out {counters['out']}{failed}){reason}"
 
 
-def say_log(console: Console, event: ExecutionEvent) -> None:
-    """Write a node's log line, with the node in front."""
+BESIDE_STATUS: Final = frozenset({"node.log", "node.message_failed"})
+"""Types of events that are written wherever statuses are shown."""
+
+_GIVEN_UP: Final = {"CONTINUE": "dropped", "ROUTE": "sent to port error"}
+
+
+def say_beside_status(console: Console, event: ExecutionEvent) -> None:
+    """Write a node's log line, or that it gave a message up, with the node in front."""
     data: Mapping[str, Any] = event.data
+    if event.type == "node.message_failed":
+        # One that fails its node shows as the reason of that.
+        if data["action"] in _GIVEN_UP:
+            reason = " ".join(str(data["error"]["detail"]).split())
+            tries = "1 attempt" if data["attempts"] == 1 else f"{data['attempts']} attempts"
+            told = f"{event.node_id}: message {data['messageId']} failed after {tries}"
+            console.say(f"{told}, {_GIVEN_UP[data['action']]}: {reason}", "yellow")
+        return
     style = {"stderr": "red", "engine": "yellow"}.get(str(data["stream"]))
     console.say(f"{event.node_id} | {data['line']}", style)
