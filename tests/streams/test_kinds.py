@@ -463,3 +463,24 @@ async def test_each_subscription_begins_the_source_anew(source: Any) -> None:
     second = [n async for n in flow]
 
     assert first == second == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("operator", [ops.call, ops.map])
+@pytest.mark.parametrize("raised", [StopIteration, LookupError])
+@virtual_time
+async def test_a_failure_in_the_middle_of_a_long_stream_comes_after_what_was_before_it(
+    line: Any, operator: Any, raised: type[Exception]
+) -> None:
+    def fn(n: int) -> int:
+        if n == 500:
+            raise raised
+        return n
+
+    source = from_iterable(range(1000))
+    ran = await line(source.pipe(ops.merge_parents(), operator(fn))).finished()
+
+    assert ran.out == list(range(500))
+    assert type(ran.error) is (RuntimeError if raised is StopIteration else raised)
+    assert ran.stage.culprit == 500
+    [edge] = [edge for edge in ran.circuit.edges if edge.dst is ran.stage]
+    assert edge.passed == ran.stage.emitted + ran.stage.discarded + 1

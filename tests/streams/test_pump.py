@@ -240,13 +240,16 @@ async def test_a_crashing_stage_ends_with_an_engine_error_and_the_pump_goes_on(
     assert "defect" in caplog.text
 
 
+@pytest.mark.parametrize("at", [0, 200], ids=["first batch", "later"])
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_passes_through_the_pump(interrupt: type[BaseException]) -> None:
+def test_an_interrupt_passes_through_the_pump(interrupt: type[BaseException], at: int) -> None:
     def work(n: int) -> int:
-        raise interrupt
+        if n == at:
+            raise interrupt
+        return n
 
     async def main() -> None:
-        circuit = Circuit([from_iterable(range(3)).pipe(ops.call(work))])
+        circuit = Circuit([from_iterable(range(300)).pipe(ops.call(work), ops.call(abs))])
         circuit.start()
         await circuit.done
 
@@ -408,6 +411,25 @@ def test_an_interrupt_where_a_thread_hands_over_its_result_passes_through(
         seen = TestSubscriber(10)
         flow.subscribe(seen)
         await seen.ended()
+
+    with pytest.raises(interrupt):
+        run_virtual(main())
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_passes_through_in_the_middle_of_a_long_stream(
+    interrupt: type[BaseException],
+) -> None:
+    def work(n: int) -> int:
+        if n == 500:
+            raise interrupt
+        return n
+
+    async def main() -> None:
+        line = from_iterable(range(1000)).pipe(ops.merge_parents(), ops.map(work))
+        circuit = Circuit([line.pipe(ops.map(lambda n: n))])
+        circuit.start()
+        await circuit.done
 
     with pytest.raises(interrupt):
         run_virtual(main())
