@@ -1,7 +1,7 @@
 # The everyday commands. Each sets up .venv by itself the first time it is needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs bench schemathesis wheel-test clean
+.PHONY: help setup demo test coverage check docs bench schemathesis wheel-test clean
 
 # Any Python that is new enough and can make a virtual environment; override with PYTHON=...
 PYTHON ?= $(shell for p in python3 python python3.11 python3.12 python3.13 python3.14; do \
@@ -41,6 +41,10 @@ demo: $(STAMP) ## run an example workflow with live progress
 
 test: $(STAMP) ## run the tests (TESTS=tests/config ARGS='-k name')
 	$(BIN)/python -m pytest $(TESTS) $(ARGS)
+
+coverage: $(STAMP) ## branch coverage of streams and operators, which has to be whole
+	$(BIN)/python -m pytest tests/streams tests/operators tests/tck tests/engine --cov-branch \
+		--cov=yukta_rx.streams --cov=yukta_rx.operators --cov-fail-under=100
 
 check: $(STAMP) ## lint, format check, layers, types
 	$(BIN)/ruff check .
