@@ -38,7 +38,7 @@ PUBLIC = [
 ]
 
 # Forks one child per module from a process that has loaded the libraries but nothing of ours, so
-# each module is the first of yukta_rx to be imported and yet all of them take half a minute at most.
+# each module is the first of yukta_rx to be imported, and all of them take half a minute at most.
 IMPORT_EACH_ALONE = """
 import importlib, json, os, sys
 for library in (
