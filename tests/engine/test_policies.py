@@ -555,3 +555,18 @@ async def test_outputs_go_on_while_another_port_has_less_credit_left(shape, conc
     await task
 
     assert seen == expected(shape, range(2, 10))
+
+
+@virtual_time
+async def test_a_message_that_fails_a_node_without_a_policy_is_told_like_any_other(world):
+    flaky = Flaky("sync", {3: 1})
+    nodes, edges = graph()
+
+    outcome = await world.run(nodes, edges, flaky.plugin).execute()
+
+    [failed] = events(world, "node.message_failed")
+    assert failed.data["messageId"] == outcome.nodes["mid"]["error"]["messageId"]
+    assert (failed.data["attempts"], failed.data["action"]) == (1, "FAIL")
+    assert failed.data["error"] == {"exception": "LookupError", "detail": "no luck"}
+    kinds = [event.type for event in world.events if event.node_id == "mid"]
+    assert kinds[-2:] == ["node.message_failed", "node.status"]

@@ -22,6 +22,7 @@ from yukta_rx.errors import (
     YuktaError,
 )
 from yukta_rx.model.message import Message
+from yukta_rx.model.policy import OnError
 from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import PluginKind
@@ -51,10 +52,6 @@ STATUS_OF_ERROR: Final[tuple[tuple[type[BaseException], TaskStatus], ...]] = (
 
 COUNTERS: Final = ("in", "out", "failed", "retried", "dropped", "deadLettered", "skipped")
 """Names of what is counted at a node."""
-
-
-def _ignore(*_facts: Any) -> None:
-    pass
 
 
 class NodeRuntime:
@@ -172,10 +169,11 @@ class NodeRuntime:
         buffer = self.prepared.policy.edge_buffer
         if buffer is None:
             return None
+        told = {} if self.drops is None else {"on_drop": self.drops.add}
         return ops.edge_buffer(
             buffer.size,
             buffer.overflow,
-            on_drop=_ignore if self.drops is None else self.drops.add,
+            **told,
             folder=self._spill_dir,
             flatten=Message.flattened,
         )
@@ -248,6 +246,8 @@ class NodeRuntime:
                 if isinstance(error, kind):
                     self.advance(status)
                     return
+            if isinstance(stage.culprit, Message) and not stage.plan.guarded:
+                self.policies.failed(stage.culprit, error, 1, OnError.FAIL)
             self.advance(TaskStatus.FAILURE)
         elif outcome is Outcome.CANCELLED:
             self.advance(TaskStatus.CANCELLED)

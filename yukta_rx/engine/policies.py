@@ -118,7 +118,7 @@ class NodePolicies:
                 policy.failure_budget,
                 self._clock,
                 letter=self._letter,
-                on_failure=self._failed,
+                on_failure=self.failed,
             )
             made.append(ops.on_error(ledger))
         return made
@@ -136,7 +136,8 @@ class NodePolicies:
         delay = {"delayMs": round(seconds * 1000), "error": _shown(error)}
         self._say("node.retry", {"messageId": msg.id, "attempt": attempt, **delay})
 
-    def _failed(self, msg: Message, error: BaseException, attempts: int, action: OnError) -> None:
+    def failed(self, msg: Message, error: BaseException, attempts: int, action: OnError) -> None:
+        """Say that a message was given up; also of a node without a policy, which fails by it."""
         outputs = self._discarded.pop(msg.id, 0)
         if outputs:
             data = {"messageId": msg.id, "attempt": attempts, "outputs": outputs}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.model.policy import Overflow
+from yukta_rx.operators._hooks import ignore, same
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
 from yukta_rx.streams.buffer import DropBody, SpillBody
 from yukta_rx.streams.flow import Flow
@@ -50,22 +51,14 @@ class _Behind:
         return error
 
 
-def _ignore(*_facts: Any) -> None:
-    pass
-
-
-def _same(item: Any) -> Any:
-    return item
-
-
 @back_pressure(BackPressureKind.DROPS)
 def edge_buffer(
     size: int,
     overflow: Overflow,
     *,
-    on_drop: OnDrop = _ignore,
+    on_drop: OnDrop = ignore,
     folder: Path | None = None,
-    flatten: Callable[[Any], Any] = _same,
+    flatten: Callable[[Any], Any] = same,
 ) -> Operator:
     """Keep up to `size` elements for the node behind, and never hold up the parents.
 

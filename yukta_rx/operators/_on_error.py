@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from yukta_rx.errors import FailureBudgetError
 from yukta_rx.model.policy import OnError
+from yukta_rx.operators._hooks import ignore, same
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
 from yukta_rx.streams.plan import DeadLetter, Slot
 
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
     from yukta_rx.model.policy import FailureBudget
     from yukta_rx.streams.clock import Clock
     from yukta_rx.streams.flow import Flow
-
-
-def _ignore(*_facts: Any) -> None:
-    pass
 
 
 class FailureLedger:
@@ -41,8 +38,8 @@ class FailureLedger:
         budget: FailureBudget | None,
         clock: Clock,
         *,
-        letter: Callable[[Any, BaseException, int], Any] = lambda item, _error, _attempts: item,
-        on_failure: Callable[[Any, BaseException, int, OnError], None] = _ignore,
+        letter: Callable[[Any, BaseException, int], Any] = same,
+        on_failure: Callable[[Any, BaseException, int, OnError], None] = ignore,
     ) -> None:
         self._action = action
         self._budget = budget

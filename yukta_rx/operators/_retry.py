@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import BadInputError, PluginContractError
+from yukta_rx.operators._hooks import ignore, same
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
 from yukta_rx.streams.plan import Slot
 
@@ -22,14 +23,6 @@ JITTER: Final = 0.5
 _BAD_INPUT: Final = (ValueError, TypeError)
 """Raised as such, and not as a subclass, they say that the input is at fault, unless `retryOn`
 names just them."""
-
-
-def _ignore(*_facts: Any) -> None:
-    pass
-
-
-def _same(item: Any, _attempt: int) -> Any:
-    return item
 
 
 class Backoff:
@@ -50,8 +43,8 @@ class Backoff:
         policy: RetryPolicy,
         clock: Clock,
         *,
-        numbered: Callable[[Any, int], Any] = _same,
-        on_retry: Callable[[Any, BaseException, int, float], None] = _ignore,
+        numbered: Callable[[Any, int], Any] = same,
+        on_retry: Callable[[Any, BaseException, int, float], None] = ignore,
         jitter: Callable[[], float] = lambda: random.uniform(JITTER, 1),
     ) -> None:
         self._policy = policy

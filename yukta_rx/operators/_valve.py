@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from yukta_rx.operators._hooks import ignore
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
 from yukta_rx.streams.plan import Slot
 
@@ -20,10 +21,6 @@ _NOTHING: Final = object()
 
 Hit: TypeAlias = "Callable[[Any], bool]"
 """Whether a breakpoint holds an element; must not raise."""
-
-
-def _ignore(_item: Any) -> None:
-    pass
 
 
 class Valve:
@@ -51,7 +48,7 @@ class Valve:
 
     def __init__(
         self,
-        on_hold: Callable[[Any], None] = _ignore,
+        on_hold: Callable[[Any], None] = ignore,
         round_trip: Callable[[Any], Any] | None = None,
     ) -> None:
         self._round_trip = round_trip
