@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.workflow import RunOptions
     from yukta_rx.streams.edge import Edge
+    from yukta_rx.streams.plan import Tap
     from yukta_rx.streams.stage import Stage
 
 log = logging.getLogger(__name__)
@@ -222,13 +223,17 @@ class Run(Steerable):
             node.context = self._context_of(node)
             await self._plugins.open(node, node.context, shared=node.id in shared)
 
+    def tap_of(self, node: NodeRuntime) -> Tap | None:
+        """What sees each batch that a node emits, before its children do; None for nothing."""
+        return self._voice.tap_of(node)
+
     def _start(self) -> None:
         flows = wire(
             self.prepared,
             self.nodes,
             self._plugins.ready,
             prefetch=self._settings.execution.prefetch,
-            tap_of=self._voice.tap_of,
+            tap_of=self.tap_of,
         )
         self._circuit = Circuit(flows.values(), pool=self._pool, on_stall=self._stalled)
         for node_id, flow in flows.items():

@@ -9,7 +9,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.engine.run import Run
-from yukta_rx.engine.voice import Voice
 from yukta_rx.testing.clock import VirtualLoop
 
 if TYPE_CHECKING:
@@ -48,21 +47,10 @@ class WatchedRun(Run):
         **options: Any,
     ) -> None:
         super().__init__(prepared, emit=emit, **options)
-        self._voice = _WatchedVoice(self, emit, watch)
-
-
-class _WatchedVoice(Voice):
-    """Puts a tap on every node, where a run has them on its terminals."""
-
-    __slots__ = ("_watch",)
-
-    def __init__(
-        self, run: WatchedRun, emit: Callable[[ExecutionEvent], None], watch: Watch
-    ) -> None:
-        super().__init__(run, run._clock.wall, emit, lambda _result: None)
         self._watch = watch
 
     def tap_of(self, node: NodeRuntime) -> Tap:
+        """A tap on every node, where a run has them on its terminals."""
         watch, node_id = self._watch, node.id
         return lambda port, messages: watch(node_id, port, messages)
 
