@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from yukta_rx.config.checks import require, store_types
 from yukta_rx.config.settings import Settings, StoreType
+from yukta_rx.control.audit import AuditTrail
 from yukta_rx.control.commands import (
     ClearBreakpoint,
     Command,
@@ -33,7 +34,10 @@ from yukta_rx.control.commands import (
     StopWorkflow,
     UnskipNode,
 )
+from yukta_rx.control.desk import Desk
 from yukta_rx.control.gateway import ControlGateway
+from yukta_rx.control.idempotency import IdempotencyWindow
+from yukta_rx.control.reviewers import Reviewers
 from yukta_rx.control.sequencer import Sequencer
 from yukta_rx.control.starter import Outlets, Starter, StartRequest
 from yukta_rx.definitions.prepare import Preparer
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
     from datetime import datetime
 
+    from yukta_rx.control.reviewers import ControlReviewer
     from yukta_rx.engine.run import Run
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.results import ResultEvent
@@ -99,6 +104,7 @@ class Engine:
         settings: the settings in force; the defaults if None.
         plugins: node types beside the built-in and installed ones.
         registry: the node types, where they were loaded before.
+        reviewers: policies that look at every command.
 
     Raises:
         ConfigError: two plugins have one type, or settings that this version cannot honour.
@@ -113,6 +119,7 @@ class Engine:
     logs: LogStore
     progress: ProgressHistory
     gateway: ControlGateway
+    sequencer: Sequencer
     meters: Meters
     started_at: datetime
     instance_id: str
@@ -123,8 +130,10 @@ class Engine:
         plugins: Iterable[Any] = (),
         *,
         registry: PluginRegistry | None = None,
+        reviewers: Iterable[ControlReviewer] = (),
     ) -> None:
         self.settings = settings or Settings()
+        self._reviewers = tuple(reviewers)
         for warning in check_settings(self.settings):
             log.warning("%s", warning)
         self.registry = registry or PluginRegistry.load(self.settings, extra=plugins)
@@ -184,7 +193,18 @@ class Engine:
             clock=clock,
         )
         self._starter = starter
-        self.gateway = ControlGateway(starter, Sequencer(self._emit, clock.wall), self.tracker)
+        control = settings.control
+        trail = AuditTrail(self._emit, clock.wall, control.audit_rows)
+        self.sequencer = Sequencer(
+            settings,
+            clock,
+            Desk(starter, self.tracker),
+            trail,
+            Reviewers(self._reviewers, control.review_timeout.total_seconds()),
+            IdempotencyWindow(settings, clock.now),
+        )
+        self._stack.push_async_callback(self.sequencer.close)
+        self.gateway = ControlGateway(starter, self.sequencer, self.tracker, trail)
         self.meters.before_scrape.append(starter.report_counts)
         self.meters.watch("yukta.executions.running", lambda: len(starter.roots))
         await self.tracker.start()

@@ -137,6 +137,9 @@ class NotFoundError(YuktaError):
         "node_not_found",
         "plugin_not_found",
         "approval_not_found",
+        "command_not_found",
+        "supervisor_not_found",
+        "nothing_held",
         "route_not_found",
     )
 

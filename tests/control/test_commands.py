@@ -1,9 +1,11 @@
 """Commands: parsed with every fault named, applied in order, audited, answered truthfully."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 
+from yukta_rx.app import Engine
 from yukta_rx.config.settings import Settings
 from yukta_rx.control.commands import (
     COMMANDS,
@@ -13,11 +15,7 @@ from yukta_rx.control.commands import (
     StepWorkflow,
     StopWorkflow,
 )
-from yukta_rx.control.idempotency import StartIdempotency
-from yukta_rx.control.sequencer import Sequencer
-from yukta_rx.definitions.parse import parse_definition
-from yukta_rx.definitions.prepare import prepare
-from yukta_rx.engine.run import Run
+from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.errors import (
     BadRequestError,
     ConflictError,
@@ -25,8 +23,7 @@ from yukta_rx.errors import (
     NotFoundError,
     ValidationError,
 )
-from yukta_rx.model.times import utc_now
-from yukta_rx.plugins.registry import PluginRegistry
+from yukta_rx.observe.filters import EventFilter
 from yukta_rx.streams import StopMode
 from yukta_rx.testing.clock import virtual_time
 
@@ -42,21 +39,21 @@ DOCUMENT = {
 }
 
 
-def make_run():
-    settings = Settings()
-    registry = PluginRegistry.load(settings)
-    return Run(prepare(parse_definition(DOCUMENT), registry, settings=settings), settings=settings)
+@asynccontextmanager
+async def live_run(**options):
+    """An engine with one live run, half way; what it emits on control is in `said`."""
+    async with Engine(**options) as engine:
+        run = await engine.start("s", DOCUMENT)
+        await asyncio.sleep(1.5)
+        yield engine, run
+        if engine.gateway.detail(run.execution_id)["status"] == "RUNNING":
+            await run.stop(StopMode.KILL)
 
 
-class Control:
-    """A sequencer and what it said."""
-
-    def __init__(self):
-        self.events = []
-        self.sequencer = Sequencer(self.events.append, utc_now)
-
-    def send(self, run, command, **options):
-        return self.sequencer.send(run, command, actor="ann", via="REST", **options)
+def rows(engine, run):
+    """Outcome and reason of each audit row of a run."""
+    audit = engine.gateway.audit(run.execution_id)
+    return [(row["outcome"], row.get("reason")) for row in audit]
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -102,72 +99,64 @@ def test_a_wrong_field_is_refused_by_name(name, values, pointer):
 
 @virtual_time
 async def test_an_answer_says_what_is_in_force():
-    control, run = Control(), make_run()
-    task = asyncio.ensure_future(run.execute())
-    await asyncio.sleep(1.5)
+    async with live_run() as (engine, run):
+        paused = await run.pause()
+        again = await run.pause()
+        command = ResumeWorkflow(execution_id=run.execution_id)
+        resumed = await engine.gateway.command(command, actor="ann", via="REST", reason="go on")
 
-    paused = control.send(run, PauseWorkflow(execution_id=run.execution_id))
-    again = control.send(run, PauseWorkflow(execution_id=run.execution_id))
-    resumed = control.send(run, ResumeWorkflow(execution_id=run.execution_id), reason="go on")
-    await task
+        assert rows(engine, run) == [("APPLIED", None), ("APPLIED", "no_op"), ("APPLIED", "go on")]
+        events = [item["type"] for item in engine.feed.read(EventFilter(), None, 100).items]
 
     assert [item.outcome for item in (paused, again, resumed)] == ["APPLIED", "NO_OP", "APPLIED"]
     assert [item.seq for item in (paused, again, resumed)] == [1, 2, 3]
     assert paused.state == {"status": "RUNNING", "paused": True, "stepMode": False}
     assert resumed.as_dict()["reason"] == "go on"
-    audit = control.sequencer.audit(run.execution_id)
-    assert [(row["outcome"], row.get("reason")) for row in audit] == [
-        ("APPLIED", None),
-        ("APPLIED", "no_op"),
-        ("APPLIED", "go on"),
-    ]
-    assert [event.type for event in control.events] == ["control.applied"] * 3
+    assert [kind for kind in events if kind.startswith("control.")] == ["control.applied"] * 3
 
 
 @virtual_time
 async def test_a_dry_run_checks_and_changes_nothing():
-    control, run = Control(), make_run()
-    task = asyncio.ensure_future(run.execute())
-    await asyncio.sleep(1.5)
+    async with live_run() as (engine, run):
+        ids = {"execution_id": run.execution_id}
+        who = {"actor": "ann", "via": "REST", "dry_run": True}
+        result = await engine.gateway.command(PauseWorkflow(**ids), **who)
+        with pytest.raises(NotFoundError):
+            await engine.gateway.command(PauseNode(**ids, node_id="nowhere"), **who)
 
-    result = control.send(run, PauseWorkflow(execution_id=run.execution_id), dry_run=True)
-    with pytest.raises(NotFoundError):
-        control.send(run, PauseNode(execution_id=run.execution_id, node_id="nowhere"), dry_run=True)
+        assert run.detail["paused"] is False
+        assert [outcome for outcome, _ in rows(engine, run)] == ["DRY_RUN", "REJECTED"]
 
     assert result.outcome == "DRY_RUN"
-    assert run.paused is False
-    assert [event.type for event in control.events] == ["control.rejected"]
-    run.stop(StopMode.KILL)
-    await task
 
 
 @virtual_time
 async def test_a_repeated_command_id_gets_the_first_answer():
-    control, run = Control(), make_run()
-    task = asyncio.ensure_future(run.execute())
-    await asyncio.sleep(1.5)
+    async with live_run() as (engine, run):
+        who = {"actor": "ann", "via": "REST", "command_id": "c1"}
+        step = StepWorkflow(execution_id=run.execution_id)
+        first = await engine.gateway.command(step, **who)
+        again = await engine.gateway.command(step, **who)
+        with pytest.raises(IdempotencyKeyReusedError):
+            await engine.gateway.command(PauseWorkflow(execution_id=run.execution_id), **who)
 
-    first = control.send(run, StepWorkflow(execution_id=run.execution_id), command_id="c1")
-    again = control.send(run, StepWorkflow(execution_id=run.execution_id), command_id="c1")
+        assert len(rows(engine, run)) == 1
 
     assert again is first
-    assert len(control.sequencer.audit(run.execution_id)) == 1
-    run.stop(StopMode.KILL)
-    await task
 
 
 @pytest.mark.feature("ENG-06")
 @virtual_time
 async def test_case_22_a_command_after_the_end_is_refused_and_the_end_stands():
-    control, run = Control(), make_run()
-    await run.execute()
+    async with live_run() as (engine, run):
+        await run.wait()
+        with pytest.raises(ConflictError) as caught:
+            await run.stop()
 
-    with pytest.raises(ConflictError) as caught:
-        control.send(run, StopWorkflow(execution_id=run.execution_id))
+        assert run.detail["status"] == "SUCCESS"
+        assert [outcome for outcome, _ in rows(engine, run)] == ["REJECTED"]
 
     assert caught.value.code == "execution_not_running"
-    assert run.status == "SUCCESS"
-    assert control.sequencer.audit(run.execution_id)[0]["outcome"] == "REJECTED"
 
 
 class Starts:
@@ -192,7 +181,7 @@ SCOPE = ("s", "w", "key-1")
 @pytest.mark.feature("ADM-02")
 @virtual_time
 async def test_case_40_twenty_parallel_starts_with_one_key_start_once():
-    idempotency = StartIdempotency(Settings(), asyncio.get_running_loop().time)
+    idempotency = IdempotencyWindow(Settings(), asyncio.get_running_loop().time)
     starts = Starts()
 
     found = await asyncio.gather(
@@ -207,7 +196,7 @@ async def test_case_40_twenty_parallel_starts_with_one_key_start_once():
 @pytest.mark.feature("ADM-02")
 @virtual_time
 async def test_a_key_is_forgotten_after_its_window():
-    idempotency = StartIdempotency(Settings(), asyncio.get_running_loop().time)
+    idempotency = IdempotencyWindow(Settings(), asyncio.get_running_loop().time)
     starts = Starts()
     await idempotency.run(SCOPE, {}, starts)
 
@@ -223,7 +212,7 @@ async def test_a_key_is_forgotten_after_its_window():
 @pytest.mark.feature("ADM-02")
 @virtual_time
 async def test_a_key_with_another_request_is_refused():
-    idempotency = StartIdempotency(Settings(), asyncio.get_running_loop().time)
+    idempotency = IdempotencyWindow(Settings(), asyncio.get_running_loop().time)
     starts = Starts()
     await idempotency.run(SCOPE, {"payload": 1}, starts)
 
@@ -234,7 +223,7 @@ async def test_a_key_with_another_request_is_refused():
 @pytest.mark.feature("ADM-02")
 @virtual_time
 async def test_a_failed_start_is_not_remembered_and_who_waited_starts_anew():
-    idempotency = StartIdempotency(Settings(), asyncio.get_running_loop().time)
+    idempotency = IdempotencyWindow(Settings(), asyncio.get_running_loop().time)
     failing, good = Starts(RuntimeError("no")), Starts()
 
     first = asyncio.ensure_future(idempotency.run(SCOPE, {}, failing))
@@ -249,7 +238,7 @@ async def test_a_failed_start_is_not_remembered_and_who_waited_starts_anew():
 @pytest.mark.feature("ADM-02")
 @virtual_time
 async def test_who_waits_for_a_first_start_that_is_cancelled_starts_itself():
-    idempotency = StartIdempotency(Settings(), asyncio.get_running_loop().time)
+    idempotency = IdempotencyWindow(Settings(), asyncio.get_running_loop().time)
     starts = Starts()
     first = asyncio.ensure_future(idempotency.run(SCOPE, {}, starts))
     await asyncio.sleep(0.1)
@@ -267,7 +256,7 @@ async def test_who_waits_for_a_first_start_that_is_cancelled_starts_itself():
 @pytest.mark.parametrize("key", ["", "x" * 256, "a\nb", "schlüssel"])
 @virtual_time
 async def test_a_key_must_be_visible_text(key):
-    idempotency = StartIdempotency(Settings(), asyncio.get_running_loop().time)
+    idempotency = IdempotencyWindow(Settings(), asyncio.get_running_loop().time)
 
     with pytest.raises(BadRequestError) as caught:
         await idempotency.run(("s", "w", key), {}, Starts())

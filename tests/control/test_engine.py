@@ -7,7 +7,7 @@ import pytest
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
 from yukta_rx.config.settings import Settings
-from yukta_rx.control.gateway import ExecutionQuery
+from yukta_rx.control.queries import ExecutionQuery
 from yukta_rx.control.starter import StartRequest
 from yukta_rx.errors import (
     BadRequestError,
@@ -376,7 +376,7 @@ def test_the_one_door_for_commands_names_every_fault(registry):
                 ({"type": "StepWorkflow", "n": "x"}, "/n"),
             ):
                 with pytest.raises(ValidationError) as caught:
-                    parse("run-1", body)
+                    parse(body, "run-1")
                 assert [fault.pointer for fault in caught.value.errors] == [pointer]
             command = parse("run-1", {"type": "StepNode", "nodeId": "a", "n": 2, "reason": "x"})
             assert (command.execution_id, command.node_id, command.n) == ("run-1", "a", 2)

@@ -13,7 +13,7 @@ from reactivex import operators as rx
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
 from yukta_rx.control.commands import StopWorkflow
-from yukta_rx.control.gateway import ExecutionQuery
+from yukta_rx.control.queries import ExecutionQuery
 from yukta_rx.engine.local import LocalChildren
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor

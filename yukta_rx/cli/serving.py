@@ -15,7 +15,7 @@ from yukta_rx.cli.console import CliError, Console
 from yukta_rx.cli.signals import Signals
 from yukta_rx.config.units import show_duration
 from yukta_rx.control.commands import StopWorkflow
-from yukta_rx.control.gateway import ExecutionQuery
+from yukta_rx.control.queries import ExecutionQuery
 from yukta_rx.errors import ConflictError
 from yukta_rx.http.server import HttpServer
 from yukta_rx.model.status import TaskStatus

@@ -142,6 +142,17 @@ class ControlGroup(Group):
         "A command held for a second person counts as rejected after this time.",
         feature="CTL-06",
     )
+    review_timeout: timedelta = setting(
+        timedelta(seconds=5),
+        "A reviewer that takes longer refuses the command.",
+        feature="CTL-06",
+    )
+    audit_rows: int = setting(
+        50_000,
+        "Commands, of all runs together, that the audit keeps; the oldest go first.",
+        feature="CTL-01",
+        ge=1,
+    )
 
 
 class SupervisorRulesGroup(Group):

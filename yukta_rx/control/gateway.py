@@ -5,103 +5,43 @@ Features: CTL-01, OBS-01.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.control.audit import AuditTrail, Submission
 from yukta_rx.control.commands import (
     COMMANDS,
     Command,
     CommandResult,
     NodeCommand,
+    Outcome,
+    Role,
     StopWorkflow,
 )
-from yukta_rx.errors import BadRequestError, Fault, NotFoundError, ValidationError
+from yukta_rx.control.queries import RunQueries
+from yukta_rx.errors import ConflictError, Fault, RoleError, ValidationError, YuktaError
 from yukta_rx.model.ids import id_fault
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from datetime import datetime
+    from collections.abc import Callable, Sequence
 
     from yukta_rx.control.sequencer import Sequencer
     from yukta_rx.control.starter import Started, Starter, StartRequest
-    from yukta_rx.engine.run import Run
-    from yukta_rx.model.status import TaskStatus
-    from yukta_rx.observe.state import RunState
     from yukta_rx.observe.tracker import Tracker
-
-COUNT_CAP: Final = 10_000
-"""`count` looks at no more runs than this."""
 
 KILL_WAIT: Final = 1.0
 """Seconds that the answer to a kill waits for the end of the run; plugins may close for longer."""
 
-INCLUDES: Final = frozenset({"nodes", "edges", "children"})
 
+class ControlGateway(RunQueries):
+    """Starts, commands and reads of runs."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionQuery:
-    """Which runs are asked for; empty members do not filter.
-
-    Attributes:
-        statuses: any of these.
-        session_ids: any of these.
-        workflow_ids: any of these.
-        started_after: started at or after, aware.
-        started_before: started before, aware.
-        parent_execution_id: children of this run.
-        actor: started by.
-        prefix: the id begins with.
-    """
-
-    statuses: frozenset[TaskStatus] = field(default_factory=frozenset)
-    session_ids: frozenset[str] = field(default_factory=frozenset)
-    workflow_ids: frozenset[str] = field(default_factory=frozenset)
-    started_after: datetime | None = None
-    started_before: datetime | None = None
-    parent_execution_id: str | None = None
-    actor: str | None = None
-    prefix: str | None = None
-
-    def accepts(self, run: RunState) -> bool:
-        """Whether a run is among those that are asked for."""
-        started = run.start_time
-        return (
-            (not self.statuses or run.status in self.statuses)
-            and (not self.session_ids or run.session_id in self.session_ids)
-            and (not self.workflow_ids or run.workflow_id in self.workflow_ids)
-            and (self.started_after is None or bool(started and started >= self.started_after))
-            and (self.started_before is None or bool(started and started < self.started_before))
-            and self.parent_execution_id in (None, run.parent_execution_id)
-            and self.actor in (None, run.actor)
-            and (self.prefix is None or run.execution_id.startswith(self.prefix))
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """A part of a list, and where the next part begins."""
-
-    items: list[dict[str, Any]]
-    next_cursor: str | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """The list as it is answered."""
-        return {"items": self.items, "nextCursor": self.next_cursor}
-
-
-class ControlGateway:
-    """Starts, commands and reads of runs.
-
-    Reads are of the tracker, which has applied everything that a command's answer has shown.
-    """
-
-    def __init__(self, starter: Starter, sequencer: Sequencer, tracker: Tracker) -> None:
-        self._starter = starter
+    def __init__(
+        self, starter: Starter, sequencer: Sequencer, tracker: Tracker, trail: AuditTrail
+    ) -> None:
+        super().__init__(starter, tracker, trail)
         self._sequencer = sequencer
-        self._tracker = tracker
-
-    # -- starts and commands
 
     async def start(self, request: StartRequest) -> Started:
         """Start a run; see `Starter.start`."""
@@ -109,6 +49,8 @@ class ControlGateway:
         await self._tracker.drained()
         state = self._tracker.state(started.execution_id) if started.replayed else None
         return started if state is None else replace(started, status=str(state.status))
+
+    # -- commands
 
     async def command(
         self,
@@ -120,33 +62,42 @@ class ControlGateway:
         dry_run: bool = False,
         command_id: str | None = None,
     ) -> CommandResult:
-        """Apply a command; what is returned is in force, and reads show it.
+        """Carry a command out; what is returned is in force, and reads show it.
 
         Raises:
             NotFoundError: there is no such run or node.
             ConflictError: the run has ended, or the command cannot be applied to it.
+            ControlRejectedError: a reviewer refuses it.
         """
-        run = self._starter.live.get(command.execution_id)
-        if run is None:
-            state = self._state(command.execution_id)
-            raise self._sequencer.refuse_ended(state, command, actor=actor, via=via)
-        result = self._sequencer.send(
-            run,
-            command,
-            actor=actor,
-            via=via,
-            reason=reason,
-            dry_run=dry_run,
-            command_id=command_id,
-        )
-        if isinstance(command, StopWorkflow) and command.mode is StopMode.KILL and not dry_run:
+        try:
+            result = await self._sequencer.send(
+                Submission(
+                    command=command,
+                    actor=actor,
+                    via=via,
+                    reason=reason,
+                    dry_run=dry_run,
+                    command_id=command_id,
+                )
+            )
+        finally:
+            await self._tracker.drained()
+        return await self._settled(command, result)
+
+    async def _settled(self, command: Command, result: CommandResult) -> CommandResult:
+        done = result.outcome in (Outcome.APPLIED, Outcome.NO_OP)
+        if done and isinstance(command, StopWorkflow) and command.mode is StopMode.KILL:
             # A kill waits for no call, so its effect, the end of the run, is there in a moment.
             await self._tracker.wait(command.execution_id, KILL_WAIT)
         await self._tracker.drained()
         return result
 
-    def parse(self, execution_id: str, body: Any) -> Command:
-        """The command that `POST .../commands` carries: `{type, ...}`.
+    def parse(self, body: Any, execution_id: str | None = None) -> Command:
+        """The command that a body names: `{type, executionId, nodeId?, ...}`.
+
+        Args:
+            body: the JSON value.
+            execution_id: the run that it has to be about, where the address says so.
 
         Raises:
             ValidationError: the type or a field is wrong; lists every fault.
@@ -158,14 +109,53 @@ class ControlGateway:
             known = ", ".join(COMMANDS)
             raise ValidationError([Fault("/type", "invalid_value", f"must be one of {known}")])
         fields = {key: value for key, value in body.items() if key not in ("type", "reason")}
-        fields.setdefault("executionId", execution_id)
-        if fields["executionId"] != execution_id:
-            detail = f"must be {execution_id}, as in the address"
-            raise ValidationError([Fault("/executionId", "invalid_value", detail)])
+        if execution_id is not None:
+            fields.setdefault("executionId", execution_id)
+            if fields["executionId"] != execution_id:
+                detail = f"must be {execution_id}, as in the address"
+                raise ValidationError([Fault("/executionId", "invalid_value", detail)])
         command = COMMANDS[kind].parse(fields)
-        if isinstance(command, NodeCommand) and (fault := id_fault("nodeId", command.node_id)):
-            raise ValidationError([Fault("/nodeId", "invalid_id", fault)])
+        ids = {"executionId": command.execution_id}
+        if isinstance(command, NodeCommand):
+            ids["nodeId"] = command.node_id
+        faults = [
+            Fault(f"/{name}", "invalid_id", fault)
+            for name, value in ids.items()
+            if (fault := id_fault(name, value))
+        ]
+        if faults:
+            raise ValidationError(faults)
         return command
+
+    async def batch(
+        self, submissions: Sequence[Submission], *, atomic: bool = False
+    ) -> list[CommandResult | YuktaError]:
+        """Carry several commands out, in their order; what each came to, also a refusal.
+
+        Args:
+            submissions: for any runs.
+            atomic: examine all first, and apply none if one would be refused.
+
+        Raises:
+            ValidationError: `atomic`, and some would be refused; lists them by their place.
+        """
+        if atomic:
+            faults = []
+            for place, submission in enumerate(submissions):
+                refused = await self._outcome(replace(submission, dry_run=True, command_id=None))
+                if isinstance(refused, YuktaError):
+                    faults.append(Fault(f"/{place}", refused.code, refused.detail))
+            if faults:
+                raise ValidationError(faults)
+        return [await self._outcome(submission) for submission in submissions]
+
+    async def _outcome(self, submission: Submission) -> CommandResult | YuktaError:
+        try:
+            result = await self._sequencer.send(submission)
+        except YuktaError as error:
+            await self._tracker.drained()
+            return error
+        return await self._settled(submission.command, result)
 
     async def stop_workflow(
         self, session_id: str, workflow_id: str, make: Callable[[str], Command], **who: Any
@@ -179,197 +169,42 @@ class ControlGateway:
             for run in self._starter.live.values()
             if run.session_id == session_id and run.workflow_id == workflow_id
         ]
-        return [
-            await self.command(make(execution_id), **who)
-            for execution_id in ids
-            if execution_id in self._starter.live
-        ]
+        results = []
+        for execution_id in ids:
+            try:
+                if execution_id in self._starter.live:
+                    results.append(await self.command(make(execution_id), **who))
+            except ConflictError as error:
+                if error.code != "execution_not_running":
+                    raise
+        return results
 
-    # -- reads
+    # -- held commands
 
-    def summary(self, execution_id: str) -> dict[str, Any]:
-        """A run as `ExecutionSummary`.
+    def held(self) -> list[dict[str, Any]]:
+        """The commands that wait for a second actor, oldest first."""
+        return [held.as_dict() for held in self._sequencer.held.list()]
 
-        Raises:
-            NotFoundError: there is no such run.
-        """
-        return self._summary(self._state(execution_id))
-
-    def detail(self, execution_id: str, include: Iterable[str] = ()) -> dict[str, Any]:
-        """A run as `ExecutionDetail`.
-
-        Args:
-            execution_id: the run.
-            include: any of nodes, edges, children.
+    async def decide(
+        self, command_id: str, *, approve: bool, actor: str, role: Role, reason: str | None = None
+    ) -> CommandResult:
+        """Let a held command pass, or refuse it; see `Sequencer.decide`.
 
         Raises:
-            NotFoundError: there is no such run.
-            BadRequestError: a part is unknown.
+            NotFoundError: no command of that id is held.
+            RoleError: the actor gave it, or may not give such a command.
         """
-        wanted = set(include)
-        if unknown := wanted - INCLUDES:
-            raise BadRequestError(
-                f"include must be of {', '.join(sorted(INCLUDES))}, not {', '.join(unknown)}",
-                code="invalid_parameter",
-                parameter="include",
+        command = self._sequencer.held.get(command_id).submission.command
+        if role.rank < command.role.rank:
+            detail = f"deciding about {command.name()} needs the role {command.role}"
+            raise RoleError(detail, requiredRole=str(command.role))
+        try:
+            result = await self._sequencer.decide(
+                command_id, approve=approve, actor=actor, reason=reason
             )
-        state = self._state(execution_id)
-        run = self._starter.live.get(execution_id)
-        shown = self._summary(state)
-        shown["stepMode"] = run is not None and run.step_mode
-        shown["waitingOn"] = [] if run is None else list(_waiting_on(run))
-        shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
-        shown["resumable"] = {"ok": False, "reason": "no_checkpoints"}
-        shown["restartable"] = {"ok": False, "reason": "evicted"}
-        if "nodes" in wanted:
-            shown["nodes"] = self.nodes(execution_id)
-        if "edges" in wanted:
-            shown["edges"] = self.edges(execution_id)
-        if "children" in wanted:
-            shown["children"] = [
-                child.execution_id
-                for child in self._tracker.runs()
-                if child.parent_execution_id == execution_id
-            ]
-        return shown
-
-    def nodes(self, execution_id: str) -> list[dict[str, Any]]:
-        """Every node of a run as `NodeState`, in topological order."""
-        nodes: list[dict[str, Any]] = self._snapshot(execution_id)["nodes"]
-        return nodes
-
-    def node(self, execution_id: str, node_id: str) -> dict[str, Any]:
-        """One node of a run as `NodeState`.
-
-        Raises:
-            NotFoundError: there is no such run or node.
-        """
-        for node in self.nodes(execution_id):
-            if node["nodeId"] == node_id:
-                return node
-        raise NotFoundError(
-            f"run {execution_id} has no node {node_id}",
-            code="node_not_found",
-            executionId=execution_id,
-            nodeId=node_id,
-        )
-
-    def edges(self, execution_id: str) -> list[dict[str, Any]]:
-        """Every edge of a run as `EdgeState`, in the document's order."""
-        edges: list[dict[str, Any]] = self._snapshot(execution_id)["edges"]
-        return edges
-
-    def executions(self, query: ExecutionQuery, limit: int, cursor: str | None = None) -> Page:
-        """Runs, the newest first.
-
-        Args:
-            query: which.
-            limit: how many at most.
-            cursor: `next_cursor` of the page before: the id of its last run.
-
-        Raises:
-            BadRequestError: the cursor is not an execution id.
-        """
-        if cursor is not None and id_fault("cursor", cursor):
-            raise BadRequestError(
-                f"{cursor[:40]!r} is not a cursor of this list",
-                code="invalid_cursor",
-                parameter="afterCursor",
-            )
-        found = [
-            state
-            for state in self._tracker.runs()
-            if (cursor is None or state.execution_id < cursor) and query.accepts(state)
-        ]
-        found.sort(key=lambda state: state.execution_id, reverse=True)
-        page = found[:limit]
-        more = len(found) > limit
-        return Page(
-            [self._summary(state) for state in page], page[-1].execution_id if more else None
-        )
-
-    def count(self, query: ExecutionQuery) -> dict[str, Any]:
-        """How many runs a query finds: `{count, countCapped}`."""
-        count = 0
-        for state in self._tracker.runs():
-            if query.accepts(state):
-                count += 1
-                if count >= COUNT_CAP:
-                    return {"count": count, "countCapped": True}
-        return {"count": count, "countCapped": False}
-
-    async def wait(self, execution_id: str, seconds: float) -> dict[str, Any] | None:
-        """The detail of a run once it has ended; None if it has not within `seconds`.
-
-        Raises:
-            NotFoundError: there is no such run.
-        """
-        self._state(execution_id)
-        if await self._tracker.wait(execution_id, seconds):
-            return self.detail(execution_id)
-        return None
-
-    def audit(self, execution_id: str) -> list[dict[str, Any]]:
-        """The commands of a run, oldest first.
-
-        Raises:
-            NotFoundError: there is no such run.
-        """
-        self._state(execution_id)
-        return self._sequencer.audit(execution_id)
-
-    def snapshot(self, execution_id: str) -> dict[str, Any]:
-        """A run as `ProgressSnapshot`: the newest there is.
-
-        Raises:
-            NotFoundError: there is no such run.
-        """
-        shown = dict(self._snapshot(execution_id))
-        shown["execution"] = self.summary(execution_id)
-        shown.pop("edges", None)
-        return shown
-
-    # -- parts
-
-    def _state(self, execution_id: str) -> RunState:
-        state = self._tracker.state(execution_id)
-        if state is None:
-            raise NotFoundError(
-                f"there is no run {execution_id}",
-                code="execution_not_found",
-                executionId=execution_id,
-            )
-        return state
-
-    def _snapshot(self, execution_id: str) -> dict[str, Any]:
-        self._state(execution_id)
-        return self._tracker.snapshot(execution_id) or {"nodes": [], "edges": []}
-
-    def _summary(self, state: RunState) -> dict[str, Any]:
-        run = self._starter.live.get(state.execution_id)
-        return state.as_dict(paused=run is not None and run.paused)
+        finally:
+            await self._tracker.drained()
+        return await self._settled(command, result)
 
 
-def _waiting_on(run: Run) -> Iterator[dict[str, Any]]:
-    """What keeps a live run from going on, as far as it is known here."""
-    for node in run.nodes.values():
-        if node.paused and node.paused_at is not None:
-            held = node.valve.held
-            detail = "paused; resume or step lets messages through"
-            if held is not None:
-                detail = f"held before message {held.id}; resume or step lets it through"
-            yield {
-                "kind": "PAUSE" if held is None else "BREAKPOINT",
-                "nodeId": node.id,
-                "since": node.paused_at,
-                "detail": detail,
-            }
-
-
-def _breakpoints(run: Run) -> Iterator[dict[str, Any]]:
-    for node in run.nodes.values():
-        for breakpoint in node.breakpoints:
-            yield {"nodeId": node.id, **breakpoint.as_dict()}
-
-
-__all__ = ["ControlGateway", "ExecutionQuery", "Page"]
+__all__ = ["ControlGateway"]

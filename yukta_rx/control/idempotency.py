@@ -26,7 +26,7 @@ class _Entry:
     first: asyncio.Future[Any]
 
 
-class StartIdempotency:
+class IdempotencyWindow:
     """Remembers which key started what, for `yukta.start.idempotency-ttl`.
 
     A repeat that comes while the first start is under way waits for it. A failed start is not

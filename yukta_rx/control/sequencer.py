@@ -1,206 +1,278 @@
-"""Sequencer: the commands of each run, one after the other, audited. Feature: CTL-01.
+"""Sequencer: the commands of each run, one after the other: review, apply, audit, answer.
 
-A command is applied synchronously on the event loop, so the order of `send` calls is the order of
-application, and the answer of a command that was applied says so truthfully. A command id that was
-seen before gets the first answer again.
+Commands to different runs do not wait for each other. A command to a live run is applied
+synchronously, and where no reviewer is there nothing is awaited before that, so the order of
+`send` calls is the order of application. A command id that was seen before gets the first answer
+again.
+
+Features: CTL-01, CTL-06.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import logging
 import uuid
-from collections import OrderedDict, deque
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from yukta_rx.control.commands.base import Command, CommandResult, NodeCommand, Outcome
-from yukta_rx.errors import ConflictError, YuktaError
-from yukta_rx.model.events import ExecutionEvent
-from yukta_rx.model.times import rfc3339
+from yukta_rx.control.commands.base import CommandResult, NodeCommand, Outcome
+from yukta_rx.control.desk import unknown
+from yukta_rx.control.held import HeldCommand, HeldCommands
+from yukta_rx.control.reviewers import ControlRequest, Reviewed, Reviewers, name_of
+from yukta_rx.errors import ControlRejectedError, YuktaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.control.audit import AuditTrail, Submission
+    from yukta_rx.control.commands.base import Command, Effect
+    from yukta_rx.control.desk import Desk, Target
+    from yukta_rx.control.idempotency import IdempotencyWindow
+    from yukta_rx.streams.clock import LoopClock
 
-    from yukta_rx.engine.run import Run
-    from yukta_rx.model.status import TaskStatus
-
-AUDITED: Final = 1000
-"""Audit rows kept per run; older ones are dropped, and `seq` shows that."""
-
-LINES: Final = 10_000
-"""Runs whose commands are kept; the one that got none for longest goes first."""
-
-REMEMBERED: Final = 1000
-"""Answers kept per run for commands that are sent again."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Line:
-    """What is known of one run's commands."""
+    """Where the commands to one run queue; gone when nobody is in it."""
 
-    seq: int = 0
-    audit: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=AUDITED))
-    answers: OrderedDict[str, CommandResult] = field(default_factory=OrderedDict)
-
-
-class Target(Protocol):
-    """What the sequencer needs to know of a run that has ended; a `Run` says the same."""
-
-    execution_id: str
-    session_id: str
-    status: TaskStatus
-
-    @property
-    def workflow_id(self) -> str:
-        """The workflow that it ran."""
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    waiting: int = 0
 
 
 class Sequencer:
-    """Applies commands in order and keeps the audit.
+    """Applies commands in order.
 
     Args:
-        emit: gets `control.applied` and `control.rejected` events.
-        now: the time of day.
+        settings: how long reviewers and held commands get.
+        clock: tells the time.
+        desk: what commands act on.
+        audit: records them.
+        reviewers: are asked about each.
+        seen: answers of commands that may be sent again.
     """
 
-    def __init__(self, emit: Callable[[ExecutionEvent], None], now: Callable[[], datetime]) -> None:
-        self._emit = emit
-        self._now = now
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
-
-    def send(
+    def __init__(
         self,
-        run: Run,
-        command: Command,
-        *,
-        actor: str,
-        via: str,
-        reason: str | None = None,
-        dry_run: bool = False,
-        command_id: str | None = None,
-    ) -> CommandResult:
-        """Apply `command` to its run; what is returned is in force.
+        settings: Settings,
+        clock: LoopClock,
+        desk: Desk,
+        audit: AuditTrail,
+        reviewers: Reviewers,
+        seen: IdempotencyWindow,
+    ) -> None:
+        self._clock = clock
+        self._desk = desk
+        self._audit = audit
+        self._reviewers = reviewers
+        self._seen = seen
+        self._lines: dict[str, _Line] = {}
+        hold = settings.control.hold_timeout.total_seconds()
+        self.held = HeldCommands(clock, hold, self._expired)
+
+    async def send(self, submission: Submission) -> CommandResult:
+        """Carry a command out; what is returned is in force, unless it is held or a dry run.
 
         Raises:
-            ConflictError: the run has ended.
-            YuktaError: the command cannot be applied; it is audited as rejected.
+            NotFoundError: there is no such run or node.
+            ConflictError: the run has ended, or the command cannot be applied to it.
+            ControlRejectedError: a reviewer refuses it.
+            IdempotencyKeyReusedError: the command id came with another command before.
         """
-        line = self._line(command.execution_id)
-        if command_id is not None and command_id in line.answers:
-            return line.answers[command_id]
-        given_id = command_id or uuid.uuid4().hex
-        line.seq += 1
+        command = submission.command
+        if submission.command_id is None:
+            return await self._in_turn(submission, uuid.uuid4().hex)
+        scope = (command.execution_id, "", submission.command_id)
+        same = [
+            command.name(),
+            command.node_id if isinstance(command, NodeCommand) else None,
+            command.arguments(),
+            submission.dry_run,
+        ]
+        given = submission.command_id
+        result: CommandResult
+        result, _ = await self._seen.run(scope, same, lambda: self._in_turn(submission, given))
+        return result
+
+    async def decide(
+        self, command_id: str, *, approve: bool, actor: str, reason: str | None = None
+    ) -> CommandResult:
+        """Let a held command pass, or refuse it; a second actor does.
+
+        Raises:
+            NotFoundError: no command of that id is held.
+            RoleError: the one who gave it decides.
+            YuktaError: it cannot be applied any more.
+        """
+        self.held.get(command_id).check_decider(actor)
+        held = self.held.take(command_id)
+        why = f": {reason}" if reason else ""
+        if not approve:
+            return self._reject(held, f"rejected by {actor}{why}")
+        passed = held.passed | {held.reviewer}
+        notes = (*held.notes, f"held by {held.reviewer}: {held.reason}; approved by {actor}{why}")
+        return await self._in_turn(held.submission, command_id, passed, notes)
+
+    def _expired(self, held: HeldCommand) -> None:
+        self._reject(held, "nobody decided in time")
+
+    def _reject(self, held: HeldCommand, reason: str) -> CommandResult:
+        submission = held.submission
+        target = submission.command.target(self._desk)
+        said = f"held by {held.reviewer}: {held.reason}; {reason}"
+        row = self._audit.record(submission, target, Outcome.REJECTED, held.command_id, said)
+        return self._result(submission, held.command_id, row["seq"], Outcome.REJECTED, said)
+
+    # -- one command
+
+    async def _in_turn(
+        self,
+        submission: Submission,
+        command_id: str,
+        passed: frozenset[str] = frozenset(),
+        notes: tuple[str, ...] = (),
+    ) -> CommandResult:
+        execution_id = submission.command.execution_id
+        line = self._lines.setdefault(execution_id, _Line())
+        line.waiting += 1
         try:
-            outcome = self._outcome(run, command, dry_run)
+            async with line.turn:
+                return await self._carry_out(submission, command_id, passed, notes)
+        finally:
+            line.waiting -= 1
+            if not line.waiting:
+                del self._lines[execution_id]
+
+    async def _carry_out(
+        self,
+        submission: Submission,
+        command_id: str,
+        passed: frozenset[str],
+        notes: tuple[str, ...],
+    ) -> CommandResult:
+        command = submission.command
+        target: Target | None = None
+        effect: Effect | None = None
+        try:
+            target = command.target(self._desk)
+            if target is None:
+                raise unknown(command.execution_id)
+            if self._reviewers or submission.dry_run:
+                command.examine(self._desk)
+                reviewed = await self._review(submission, target, passed)
+                notes = (*notes, *reviewed.notes)
+                submission = replace(submission, command=reviewed.command)
+                if reviewed.held_by is not None and not submission.dry_run:
+                    return self._hold(submission, command_id, target, reviewed, passed, notes)
+            if not submission.dry_run:
+                effect = await self._perform(submission.command)
         except YuktaError as error:
-            self._record(line, run, command, Outcome.REJECTED, actor, via, error.detail, given_id)
+            self._refuse(submission, target, command_id, error, notes)
             raise
-        noted = "no_op" if outcome is Outcome.NO_OP and reason is None else reason
-        self._record(line, run, command, outcome, actor, via, noted, given_id)
-        result = CommandResult(
-            command_id=given_id,
-            seq=line.seq,
+        except Exception:
+            self._audit.record(submission, target, Outcome.REJECTED, command_id, "internal error")
+            raise
+        outcome = _outcome_of(effect)
+        said = "; ".join(part for part in (submission.reason, *notes) if part) or None
+        noted = "no_op" if outcome is Outcome.NO_OP and said is None else said
+        row = self._audit.record(submission, target, outcome, command_id, noted)
+        result = self._result(submission, command_id, row["seq"], outcome, said)
+        if effect is not None:
+            result = replace(result, answer=effect.answer, started=effect.started)
+        return result
+
+    async def _review(
+        self, submission: Submission, target: Target, passed: frozenset[str]
+    ) -> Reviewed:
+        request = ControlRequest(
+            command=submission.command,
+            actor=submission.actor,
+            via=submission.via,
+            reason=submission.reason,
+            dry_run=submission.dry_run,
+            session_id=target.session_id,
+            workflow_id=target.workflow_id,
+        )
+        return await self._reviewers.review(request, passed)
+
+    async def _perform(self, command: Command) -> Effect:
+        done = command.perform(self._desk)
+        return await done if inspect.isawaitable(done) else done
+
+    def _hold(
+        self,
+        submission: Submission,
+        command_id: str,
+        target: Target,
+        reviewed: Reviewed,
+        passed: frozenset[str],
+        notes: tuple[str, ...],
+    ) -> CommandResult:
+        held = self.held.put(
+            command_id,
+            submission,
+            reviewer=str(reviewed.held_by),
+            reason=reviewed.hold_reason,
+            notes=notes,
+            passed=passed,
+        )
+        said = f"held by {held.reviewer}: {held.reason}"
+        row = self._audit.record(submission, target, Outcome.HELD, command_id, said)
+        return self._result(submission, command_id, row["seq"], Outcome.HELD, said)
+
+    def _refuse(
+        self,
+        submission: Submission,
+        target: Target | None,
+        command_id: str,
+        error: YuktaError,
+        notes: tuple[str, ...],
+    ) -> None:
+        if isinstance(error, ControlRejectedError):
+            error.members["commandId"] = command_id
+        said = "; ".join((*notes, error.detail))
+        self._audit.record(submission, target, Outcome.REJECTED, command_id, said)
+
+    def _result(
+        self,
+        submission: Submission,
+        command_id: str,
+        seq: int,
+        outcome: Outcome,
+        reason: str | None,
+    ) -> CommandResult:
+        command = submission.command
+        return CommandResult(
+            command_id=command_id,
+            seq=seq,
             execution_id=command.execution_id,
             node_id=command.node_id if isinstance(command, NodeCommand) else None,
             command=command.name(),
             outcome=outcome,
-            actor=actor,
-            applied_at=self._now(),
-            state={
-                "status": str(run.status),
-                "paused": run.paused,
-                "stepMode": run.step_mode,
-            },
+            actor=submission.actor,
+            applied_at=self._clock.wall(),
+            state=self._desk.state(command.execution_id),
             reason=reason,
         )
-        if command_id is not None:
-            line.answers[command_id] = result
-            while len(line.answers) > REMEMBERED:
-                line.answers.popitem(last=False)
-        return result
 
-    def refuse_ended(
-        self, target: Target, command: Command, *, actor: str, via: str
-    ) -> ConflictError:
-        """Audit a command for a run that has ended; the error that its sender gets."""
-        error = _ended(target)
-        line = self._line(command.execution_id)
-        line.seq += 1
-        command_id = uuid.uuid4().hex
-        self._record(line, target, command, Outcome.REJECTED, actor, via, error.detail, command_id)
-        return error
+    # -- what others read
 
-    def _outcome(self, run: Run, command: Command, dry_run: bool) -> Outcome:
-        if run.status.terminal:
-            raise _ended(run)
-        if dry_run:
-            command.check(run)
-            return Outcome.DRY_RUN
-        return Outcome.APPLIED if command.apply(run) else Outcome.NO_OP
+    @property
+    def reviewers(self) -> list[tuple[str, int]]:
+        """Name and order of each reviewer, in order."""
+        return [(name_of(one), getattr(one, "order", 0)) for one in self._reviewers.all]
 
-    def _record(
-        self,
-        line: _Line,
-        run: Target,
-        command: Command,
-        outcome: Outcome,
-        actor: str,
-        via: str,
-        reason: str | None,
-        command_id: str,
-    ) -> None:
-        now = self._now()
-        node_id = command.node_id if isinstance(command, NodeCommand) else None
-        # The audit knows APPLIED, REJECTED and DRY_RUN; a no-op was applied and changed nothing.
-        shown = Outcome.APPLIED if outcome is Outcome.NO_OP else outcome
-        row: dict[str, Any] = {
-            "seq": line.seq,
-            "time": rfc3339(now),
-            "executionId": command.execution_id,
-            "sessionId": run.session_id,
-            "command": command.name(),
-            "args": command.arguments(),
-            "outcome": str(shown),
-            "actor": actor,
-            "via": via,
-            "commandId": command_id,
-        }
-        if node_id is not None:
-            row["nodeId"] = node_id
-        if reason is not None:
-            row["reason"] = reason
-        line.audit.append(row)
-        if shown is Outcome.DRY_RUN:
-            return
-        self._emit(
-            ExecutionEvent(
-                type="control.applied" if shown is Outcome.APPLIED else "control.rejected",
-                time=now,
-                session_id=run.session_id,
-                workflow_id=run.workflow_id,
-                execution_id=run.execution_id,
-                node_id=node_id,
-                data=row,
-            )
-        )
-
-    def _line(self, execution_id: str) -> _Line:
-        line = self._lines.setdefault(execution_id, _Line())
-        self._lines.move_to_end(execution_id)
-        while len(self._lines) > LINES:
-            self._lines.popitem(last=False)
-        return line
-
-    def audit(self, execution_id: str) -> list[dict[str, Any]]:
-        """The audit rows of a run, oldest first."""
-        line = self._lines.get(execution_id)
-        return [] if line is None else list(line.audit)
+    async def close(self) -> None:
+        """Stop waiting for reviewers and for second actors."""
+        self.held.close()
+        await self._reviewers.close(1.0)
 
 
-def _ended(run: Target) -> ConflictError:
-    return ConflictError(
-        f"run {run.execution_id} has ended {run.status}",
-        code="execution_not_running",
-        executionId=run.execution_id,
-        status=str(run.status),
-    )
+def _outcome_of(effect: Effect | None) -> Outcome:
+    if effect is None:
+        return Outcome.DRY_RUN
+    if effect.started is not None and effect.started.status == "QUEUED":
+        return Outcome.QUEUED
+    return Outcome.APPLIED if effect.changed else Outcome.NO_OP

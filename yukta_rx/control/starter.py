@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError as PydanticError
 
-from yukta_rx.control.idempotency import StartIdempotency
+from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.definitions.parse import fault_of
 from yukta_rx.engine.progress import new_counts
 from yukta_rx.engine.run import Run
@@ -130,7 +130,7 @@ class Starter:
         self._outlets = outlets
         self._pool = pool
         self._clock = clock
-        self._idempotency = StartIdempotency(settings, clock.now)
+        self._idempotency = IdempotencyWindow(settings, clock.now)
         self._loop = asyncio.get_running_loop()
         self._all_ended = asyncio.Event()
         self._tasks = Tasks(self._loop, self._all_ended.set)

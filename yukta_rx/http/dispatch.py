@@ -18,7 +18,7 @@ from yukta_rx.errors import BadRequestError, NotAcceptableError, RoleError
 from yukta_rx.http.body import checked, parse_body, read_body
 from yukta_rx.http.call import ANYONE, Actor, Call
 from yukta_rx.http.headers import accepts_events, accepts_json
-from yukta_rx.http.route import Body, Media, Query, Role, Route
+from yukta_rx.http.route import Body, Media, Query, Route
 from yukta_rx.http.state import SHARED
 from yukta_rx.model.ids import check_id
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from yukta_rx.http.state import Shared
 
 REQUEST_ID: Final = web.RequestKey("yukta_request_id", str)
-_RANKS: Final = {Role.VIEWER: 0, Role.OPERATOR: 1, Role.ADMIN: 2}
 
 AioHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -75,7 +74,7 @@ async def _checked_call(route: Route, request: web.Request, shared: Shared) -> C
 
 
 def _check_role(route: Route, actor: Actor) -> None:
-    if route.role is not None and _RANKS[actor.role] < _RANKS[route.role]:
+    if route.role is not None and actor.role.rank < route.role.rank:
         detail = f"this needs the role {route.role}; {actor.name} has {actor.role}"
         raise RoleError(detail, requiredRole=str(route.role))
 

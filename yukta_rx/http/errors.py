@@ -92,6 +92,23 @@ def problem(
         members: further members; they cannot replace the standard ones.
         headers: further headers.
     """
+    body = _body(status, code, detail, instance, members or {})
+    return web.Response(
+        status=status, body=_encoded(body), content_type=PROBLEM_TYPE, headers=headers
+    )
+
+
+def problem_body(error: YuktaError, instance: str) -> dict[str, Any]:
+    """Return what is answered for one of our errors, where it is one of several answers."""
+    status = status_of(type(error))
+    if status is None:
+        return _body(500, "internal", _INTERNAL, instance, {})
+    return _body(status, error.code, error.detail, instance, error.members)
+
+
+def _body(
+    status: int, code: str, detail: str, instance: str, members: Mapping[str, Any]
+) -> dict[str, Any]:
     body: dict[str, Any] = {
         "type": TYPE_PREFIX + code,
         "title": _title(code),
@@ -100,10 +117,7 @@ def problem(
         "instance": instance,
         "code": code,
     }
-    body |= {name: value for name, value in (members or {}).items() if name not in _RESERVED}
-    return web.Response(
-        status=status, body=_encoded(body), content_type=PROBLEM_TYPE, headers=headers
-    )
+    return body | {name: value for name, value in members.items() if name not in _RESERVED}
 
 
 def problem_of_error(error: YuktaError, instance: str) -> web.Response | None:

@@ -8,6 +8,7 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -329,11 +330,11 @@ class LogPage(Shape):
 
 
 class CommandState(Shape):
-    """The run after a command."""
+    """The run after a command; empty where the command is not about a run."""
 
-    status: TaskStatus
-    paused: bool
-    step_mode: bool
+    status: TaskStatus | None = None
+    paused: bool | None = None
+    step_mode: bool | None = None
 
 
 class CommandAnswer(Shape):
@@ -344,16 +345,62 @@ class CommandAnswer(Shape):
     execution_id: str
     node_id: str | None = None
     command: str
-    outcome: Literal["APPLIED", "NO_OP", "QUEUED", "HELD", "DRY_RUN"]
+    outcome: Literal["APPLIED", "NO_OP", "QUEUED", "HELD", "DRY_RUN", "REJECTED"]
     actor: str
     applied_at: Time
     state: CommandState
+    reason: str | None = None
+    answer: Literal["ACCEPTED", "QUEUED"] | None = None
+    new_execution_id: str | None = None
 
 
 class CommandAnswers(Shape):
     """What became of several commands."""
 
     results: list[CommandAnswer]
+
+
+class BatchAnswers(Shape):
+    """What became of several commands, in their order; a refusal is a problem."""
+
+    results: list[CommandAnswer | Problem]
+
+
+class Decision(StrEnum):
+    """What becomes of something that waits for a second actor."""
+
+    APPROVE = "approve"
+    REJECT = "reject"
+
+
+class DecisionBody(Request):
+    """The decision about a held command."""
+
+    decision: Decision
+    reason: Annotated[str, Field(max_length=1000)] | None = None
+
+
+class HeldRow(Shape):
+    """A command that waits for a second actor."""
+
+    command_id: str
+    execution_id: str
+    node_id: str | None = None
+    command: str
+    args: dict[str, Any]
+    actor: str
+    via: Literal["REST", "MCP", "CLI", "SUPERVISOR", "ENGINE"]
+    reviewer: str
+    reason: str
+    since: Time
+    expires_at: Time
+
+
+class HeldPage(Shape):
+    """Every command that waits, oldest first."""
+
+    items: list[HeldRow]
+    next_cursor: None = None
 
 
 class AuditRow(Shape):
@@ -366,7 +413,7 @@ class AuditRow(Shape):
     node_id: str | None = None
     command: str
     args: dict[str, Any]
-    outcome: Literal["APPLIED", "REJECTED", "DRY_RUN"]
+    outcome: Literal["APPLIED", "REJECTED", "HELD", "DRY_RUN"]
     reason: str | None = None
     actor: str
     via: Literal["REST", "MCP", "CLI", "SUPERVISOR", "ENGINE"]

@@ -1,6 +1,14 @@
 """Every command, one file per family; `COMMANDS` is the sealed set. Feature: CTL-01."""
 
-from yukta_rx.control.commands.base import Command, CommandResult, NodeCommand, Outcome
+from yukta_rx.control.commands.base import (
+    Command,
+    CommandResult,
+    Effect,
+    NodeCommand,
+    Outcome,
+    Role,
+    RunCommand,
+)
 from yukta_rx.control.commands.breakpoint import ClearBreakpoint, SetBreakpoint
 from yukta_rx.control.commands.pause_resume import (
     PauseNode,
@@ -37,12 +45,15 @@ __all__ = [
     "ClearBreakpoint",
     "Command",
     "CommandResult",
+    "Effect",
     "NodeCommand",
     "Outcome",
     "PauseNode",
     "PauseWorkflow",
     "ResumeNode",
     "ResumeWorkflow",
+    "Role",
+    "RunCommand",
     "SetBreakpoint",
     "SetStepMode",
     "SkipNode",

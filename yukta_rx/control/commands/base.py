@@ -1,17 +1,19 @@
-"""Command: an instruction to a live run, declared once.
+"""Command: an instruction that is reviewed, ordered, applied and audited; declared once.
 
-A command class says its fields, its role and its route; the HTTP routes, the one door
-`POST .../commands` and the audit are made from that. `apply` is synchronous: it runs on the event
-loop between two batches, so it is exact, and what it returned is in force.
+A command class says its fields, its role, its route and its tool; the HTTP routes, the one door
+`POST .../commands` and the audit are made from that. A command is applied on the event loop. One
+to a live run is applied synchronously, between two batches, so it is exact, and what it returned
+is in force.
 
 Feature: CTL-01.
 """
 
 from __future__ import annotations
 
+import math
 import types
 from abc import ABC, abstractmethod
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
@@ -19,9 +21,11 @@ from yukta_rx.errors import Fault, ValidationError, json_pointer
 from yukta_rx.model.times import rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Mapping
     from datetime import datetime
 
+    from yukta_rx.control.desk import Desk, Target
+    from yukta_rx.control.starter import Started
     from yukta_rx.engine.run import Run
 
 
@@ -30,6 +34,8 @@ class Outcome(StrEnum):
 
     APPLIED = "APPLIED"
     NO_OP = "NO_OP"
+    QUEUED = "QUEUED"
+    HELD = "HELD"
     DRY_RUN = "DRY_RUN"
     REJECTED = "REJECTED"
 
@@ -41,22 +47,54 @@ class Role(StrEnum):
     OPERATOR = "OPERATOR"
     ADMIN = "ADMIN"
 
+    @property
+    def rank(self) -> int:
+        """Grows with what it allows."""
+        return list(Role).index(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What applying a command did.
+
+    Attributes:
+        changed: False if it was so already, which makes the outcome NO_OP.
+        answer: ACCEPTED or QUEUED, of a signal.
+        started: the run that it started.
+    """
+
+    changed: bool = True
+    answer: str | None = None
+    started: Started | None = None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(ABC):
-    """An instruction to the run `execution_id`.
+    """An instruction to the run `execution_id`, live or not; most are a `RunCommand`.
 
     Class attributes:
         role: the least role that may give it.
-        route: (method, path below `/api/executions/{executionId}`).
+        scope: path of the resource that it is about.
+        route: (method, path below `scope`).
+        also: further methods of the same route.
+        aliases: further whole paths of the same route.
+        tool: the action of the MCP tool that gives it.
         summary: one sentence for documents.
         errors: codes with which it is refused, beside those of every command.
+        starts: whether it starts a run, which is then what its route answers with.
+        body_only: fields that cannot stand in the query.
     """
 
     role: ClassVar[Role] = Role.OPERATOR
+    scope: ClassVar[str] = "/api/executions/{executionId}"
     route: ClassVar[tuple[str, str]]
+    also: ClassVar[tuple[str, ...]] = ()
+    aliases: ClassVar[tuple[str, ...]] = ()
+    tool: ClassVar[str]
     summary: ClassVar[str]
     errors: ClassVar[tuple[str, ...]] = ()
+    starts: ClassVar[bool] = False
+    body_only: ClassVar[frozenset[str]] = frozenset()
 
     execution_id: str
 
@@ -65,13 +103,17 @@ class Command(ABC):
         """Its name in requests and in the audit."""
         return cls.__name__
 
-    @abstractmethod
-    def check(self, run: Run) -> None:
-        """Raise what `apply` would raise, and change nothing."""
+    def target(self, desk: Desk) -> Target | None:
+        """What it is about, for the audit; None if that does not exist."""
+        return desk.target(self.execution_id)
 
     @abstractmethod
-    def apply(self, run: Run) -> bool:
-        """Do it, on the loop; False if that was so already.
+    def examine(self, desk: Desk) -> None:
+        """Raise what `perform` would raise, as far as that is known before; change nothing."""
+
+    @abstractmethod
+    def perform(self, desk: Desk) -> Effect | Awaitable[Effect]:
+        """Do it, on the loop. Only one that starts a run, or has to write first, is awaited.
 
         Raises:
             YuktaError: it cannot be applied, and nothing was changed.
@@ -128,8 +170,36 @@ class Command(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCommand(Command):
-    """An instruction to one node of a run."""
+class RunCommand(Command):
+    """An instruction to a live run."""
+
+    @abstractmethod
+    def check(self, run: Run) -> None:
+        """Raise what `apply` would raise, and change nothing."""
+
+    @abstractmethod
+    def apply(self, run: Run) -> bool | Effect:
+        """Do it; False if that was so already.
+
+        Raises:
+            YuktaError: it cannot be applied, and nothing was changed.
+        """
+
+    def examine(self, desk: Desk) -> None:
+        """Raise what `perform` would raise, and change nothing."""
+        self.check(desk.run(self.execution_id))
+
+    def perform(self, desk: Desk) -> Effect:
+        """Do it to the live run."""
+        done = self.apply(desk.run(self.execution_id))
+        return done if isinstance(done, Effect) else Effect(changed=done)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCommand(RunCommand):
+    """An instruction to one node of a live run."""
+
+    scope: ClassVar[str] = "/api/executions/{executionId}/nodes/{nodeId}"
 
     node_id: str
 
@@ -142,11 +212,13 @@ class CommandResult:
         command_id: given by the client, or made here.
         seq: its place among the commands of its run, from 1.
         command: its name.
-        outcome: APPLIED, NO_OP or DRY_RUN; a rejected command raises instead.
+        outcome: APPLIED, NO_OP, QUEUED, HELD or DRY_RUN; a rejected command raises instead.
         actor: who gave it.
         applied_at: when it was in force, aware.
         state: the run afterwards: status, paused, stepMode.
-        reason: what the caller gave as reason.
+        reason: what the caller gave as reason, or why it is held.
+        answer: ACCEPTED or QUEUED, of a signal.
+        started: the run that it started.
     """
 
     command_id: str
@@ -157,8 +229,10 @@ class CommandResult:
     outcome: Outcome
     actor: str
     applied_at: datetime
-    state: Mapping[str, Any]
+    state: Mapping[str, Any] = field(default_factory=dict)
     reason: str | None = None
+    answer: str | None = None
+    started: Started | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """API.md's `CommandResult`."""
@@ -176,6 +250,10 @@ class CommandResult:
             shown["nodeId"] = self.node_id
         if self.reason is not None:
             shown["reason"] = self.reason
+        if self.answer is not None:
+            shown["answer"] = self.answer
+        if self.started is not None:
+            shown["newExecutionId"] = self.started.execution_id
         return shown
 
 
@@ -189,6 +267,8 @@ def _snake(name: str) -> str:
 
 
 def _plain_type(hint: Any) -> type:
+    if hint is Any:
+        return object
     if get_origin(hint) in (Union, types.UnionType):
         [hint] = [item for item in get_args(hint) if item is not type(None)]
     kind: type = hint
@@ -196,6 +276,8 @@ def _plain_type(hint: Any) -> type:
 
 
 def _converted(value: Any, wanted: type) -> Any:
+    if wanted is object:
+        return value
     if wanted is bool:
         words = {"true": True, "false": False}
         if isinstance(value, bool):
@@ -210,6 +292,14 @@ def _converted(value: Any, wanted: type) -> Any:
             return int(value) if isinstance(value, str) else int(str(value))
         except ValueError:
             raise ValueError(f"must be a whole number, not {value!r}") from None
+    if wanted is float:
+        try:
+            number = None if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or not math.isfinite(number):
+            raise ValueError(f"must be a number, not {value!r}")
+        return value if isinstance(value, int) else number
     if issubclass(wanted, StrEnum):
         try:
             return wanted(str(value).upper())

@@ -21,6 +21,7 @@ class SetBreakpoint(NodeCommand):
     """
 
     route: ClassVar = ("POST", "/breakpoint")
+    tool: ClassVar = "BREAKPOINT"
     summary: ClassVar = "Hold a node before certain messages"
     errors: ClassVar = ("node_takes_no_messages",)
 
@@ -42,6 +43,7 @@ class ClearBreakpoint(NodeCommand):
     """The node is held no more; a message that is held stays so until resume or step."""
 
     route: ClassVar = ("DELETE", "/breakpoint")
+    tool: ClassVar = "BREAKPOINT_CLEAR"
     summary: ClassVar = "Clear the breakpoints of a node"
 
     def check(self, run: Run) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from yukta_rx.control.commands.base import Command, NodeCommand
+from yukta_rx.control.commands.base import NodeCommand, RunCommand
 
 if TYPE_CHECKING:
     from yukta_rx.engine.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PauseWorkflow(Command):
+class PauseWorkflow(RunCommand):
     """Every node stops taking messages; those under way finish; all clocks stand still."""
 
     route: ClassVar = ("POST", "/pause")
+    tool: ClassVar = "PAUSE"
     summary: ClassVar = "Pause a run"
 
     def check(self, run: Run) -> None:
@@ -27,10 +28,11 @@ class PauseWorkflow(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeWorkflow(Command):
+class ResumeWorkflow(RunCommand):
     """Every node goes on, also one that was paused alone."""
 
     route: ClassVar = ("POST", "/resume")
+    tool: ClassVar = "RESUME"
     summary: ClassVar = "Resume a run"
 
     def check(self, run: Run) -> None:
@@ -46,6 +48,7 @@ class PauseNode(NodeCommand):
     """One node stops taking messages; its parents are paced by that."""
 
     route: ClassVar = ("POST", "/pause")
+    tool: ClassVar = "PAUSE"
     summary: ClassVar = "Pause a node"
 
     def check(self, run: Run) -> None:
@@ -62,6 +65,7 @@ class ResumeNode(NodeCommand):
     """One node goes on."""
 
     route: ClassVar = ("POST", "/resume")
+    tool: ClassVar = "RESUME"
     summary: ClassVar = "Resume a node"
 
     def check(self, run: Run) -> None:

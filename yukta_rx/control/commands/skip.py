@@ -16,6 +16,7 @@ class SkipNode(NodeCommand):
     """From the next message on, messages go round the plugin; one inside it finishes."""
 
     route: ClassVar = ("POST", "/skip")
+    tool: ClassVar = "SKIP"
     summary: ClassVar = "Skip a processor"
     errors: ClassVar = ("node_kind_not_skippable",)
 
@@ -33,6 +34,7 @@ class UnskipNode(NodeCommand):
     """From the next message on, messages go into the plugin again."""
 
     route: ClassVar = ("DELETE", "/skip")
+    tool: ClassVar = "UNSKIP"
     summary: ClassVar = "Stop skipping a processor"
     errors: ClassVar = ("node_kind_not_skippable",)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from yukta_rx.control.commands.base import Command, NodeCommand
+from yukta_rx.control.commands.base import NodeCommand, RunCommand
 
 if TYPE_CHECKING:
     from yukta_rx.engine.run import Run
@@ -17,10 +17,11 @@ def _check_count(n: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepWorkflow(Command):
+class StepWorkflow(RunCommand):
     """Each node lets exactly `n` messages through, then the run stays paused."""
 
     route: ClassVar = ("POST", "/step")
+    tool: ClassVar = "STEP"
     summary: ClassVar = "Let n messages through each node"
 
     n: int = 1
@@ -43,6 +44,7 @@ class StepNode(NodeCommand):
     """One node lets exactly `n` messages through, then stays paused."""
 
     route: ClassVar = ("POST", "/step")
+    tool: ClassVar = "STEP"
     summary: ClassVar = "Let n messages through a node"
 
     n: int = 1
@@ -62,10 +64,11 @@ class StepNode(NodeCommand):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetStepMode(Command):
+class SetStepMode(RunCommand):
     """Step mode on pauses the run, so that it moves only when stepped; off resumes it."""
 
     route: ClassVar = ("PUT", "/step-mode")
+    tool: ClassVar = "STEP_MODE"
     summary: ClassVar = "Switch step mode"
 
     enabled: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from yukta_rx.control.commands.base import Command, NodeCommand
+from yukta_rx.control.commands.base import NodeCommand, RunCommand
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopWorkflow(Command):
+class StopWorkflow(RunCommand):
     """DRAIN finishes what was emitted, CANCEL cancels calls, KILL waits for nothing."""
 
     route: ClassVar = ("POST", "/stop")
+    tool: ClassVar = "STOP"
     summary: ClassVar = "Stop a run"
 
     mode: StopMode = StopMode.DRAIN
@@ -34,6 +35,7 @@ class StopNode(NodeCommand):
     """One node ends, its children see a normal end, and the run goes on."""
 
     route: ClassVar = ("POST", "/stop")
+    tool: ClassVar = "STOP"
     summary: ClassVar = "Stop a node"
 
     mode: StopMode = StopMode.DRAIN

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union
 
 from pydantic import BaseModel, BeforeValidator, Field, RootModel, create_model
 
-from yukta_rx.control.commands import COMMANDS, Command, NodeCommand, StopWorkflow
-from yukta_rx.errors import BadRequestError, Fault, ValidationError
+from yukta_rx.control.audit import AuditQuery, Submission
+from yukta_rx.control.commands import (
+    COMMANDS,
+    Command,
+    CommandResult,
+    NodeCommand,
+    Outcome,
+    StopWorkflow,
+)
+from yukta_rx.errors import BadRequestError, Fault, RoleError, ValidationError, YuktaError
 from yukta_rx.http.body import checked
+from yukta_rx.http.errors import problem_body
 from yukta_rx.http.headers import idempotency_key
 from yukta_rx.http.route import Body, Kind, Query, Route
-from yukta_rx.http.shapes import CommandAnswer, Id, Request
+from yukta_rx.http.shapes import (
+    CommandAnswer,
+    Decision,
+    DecisionBody,
+    Id,
+    Request,
+    Started,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from aiohttp import web
 
@@ -36,10 +53,11 @@ def command_routes() -> Iterator[Route]:
     for cls in COMMANDS.values():
         method, below = cls.route
         of_node = issubclass(cls, NodeCommand)
-        path = "/api/executions/{executionId}" + ("/nodes/{nodeId}" if of_node else "") + below
         yield Route(
             method=method,
-            path=path,
+            path=cls.scope + below,
+            aliases=cls.aliases,
+            also=cls.also,
             handler=_handler(cls),
             summary=cls.summary,
             tag="commands",
@@ -47,11 +65,17 @@ def command_routes() -> Iterator[Route]:
             query=(*_parameters(cls), REASON, DRY_RUN),
             body=Body.NONE if method == "DELETE" else Body.OPTIONAL,
             request=None if method == "DELETE" else _model(cls),
-            responses={200: CommandAnswer},
+            responses=_answers(cls),
             errors=(*ERRORS, *cls.errors, *(("node_not_found",) if of_node else ())),
             headers={"Idempotency-Key": KEY_DOC},
             guarded=True,
         )
+
+
+def _answers(cls: type[Command]) -> dict[int, type[BaseModel] | None]:
+    """200 when it is done, 202 when it is held, 201 with the run where it starts one."""
+    held: dict[int, type[BaseModel] | None] = {200: CommandAnswer, 202: CommandAnswer}
+    return {201: Started, **held} if cls.starts else held
 
 
 async def one_door(call: Call) -> web.StreamResponse:
@@ -62,13 +86,102 @@ async def one_door(call: Call) -> web.StreamResponse:
         place = "/type" if isinstance(call.body, dict) else ""
         detail = f"must be an object whose `type` is one of {', '.join(_BY_TYPE)}"
         raise ValidationError([Fault(place, "invalid_value", detail)])
-    given = checked(_BY_TYPE[kind], body).model_dump(by_alias=True, exclude_none=True)
-    del given["type"]
+    given = _named(checked(_BY_TYPE[kind], body))
     reason = given.pop("reason", None)
-    if given.setdefault("executionId", call.ids["executionId"]) != call.ids["executionId"]:
-        detail = f"must be {call.ids['executionId']}, as in the address"
-        raise ValidationError([Fault("/executionId", "invalid_value", detail)])
-    return await _give(call, COMMANDS[kind].parse(given), reason)
+    return await _give(call, call.engine.gateway.parse(given, call.ids["executionId"]), reason)
+
+
+async def batch(call: Call) -> web.StreamResponse:
+    """Give up to 100 commands, for any runs; the answer has what became of each."""
+    commands = call.typed(BatchBody).commands
+    submissions, faults = [], list[Fault]()
+    for place, item in enumerate(commands):
+        given = _named(item)
+        reason, command_id = given.pop("reason", None), given.pop("commandId", None)
+        try:
+            command = call.engine.gateway.parse(given)
+        except ValidationError as error:
+            faults += [_moved(fault, f"/commands/{place}") for fault in error.errors]
+            continue
+        if (role := command.role).rank > call.actor.role.rank:
+            raise RoleError(f"{command.name()} needs the role {role}", requiredRole=str(role))
+        submissions.append(
+            Submission(
+                command=command,
+                actor=call.actor.name,
+                via=call.via,
+                reason=reason,
+                dry_run=call.query["dryRun"],
+                command_id=command_id,
+            )
+        )
+    if faults:
+        raise ValidationError(faults)
+    try:
+        results = await call.engine.gateway.batch(submissions, atomic=call.query["atomic"])
+    except ValidationError as error:
+        moved = [_moved(fault, "/commands") for fault in error.errors]
+        raise ValidationError(moved) from error
+    return call.json({"results": [_shown(call, result) for result in results]})
+
+
+def _shown(call: Call, result: CommandResult | YuktaError) -> dict[str, Any]:
+    if isinstance(result, YuktaError):
+        return problem_body(result, call.request_id)
+    return result.as_dict()
+
+
+def _moved(fault: Fault, pointer: str) -> Fault:
+    return replace(fault, pointer=pointer + fault.pointer)
+
+
+def _named(model: BaseModel) -> dict[str, Any]:
+    """The members of a command's model that were given, as its `parse` wants them."""
+    if isinstance(model, RootModel):
+        model = model.root
+    given = model.model_dump(by_alias=True, exclude_unset=True)
+    free = {
+        name for name, (kind, _) in COMMANDS[given["type"]].own_fields().items() if kind is object
+    }
+    return {name: value for name, value in given.items() if value is not None or name in free}
+
+
+def _free(cls: type[Command]) -> frozenset[str]:
+    """Fields of a command that take any JSON value, null too."""
+    return frozenset(name for name, (kind, _) in cls.own_fields().items() if kind is object)
+
+
+async def held(call: Call) -> web.StreamResponse:
+    """List the commands that wait for a second actor."""
+    return call.json({"items": call.engine.gateway.held(), "nextCursor": None})
+
+
+async def decide(call: Call) -> web.StreamResponse:
+    """Let a held command pass, or refuse it."""
+    body = call.typed(DecisionBody)
+    result = await call.engine.gateway.decide(
+        call.ids["commandId"],
+        approve=body.decision is Decision.APPROVE,
+        actor=call.actor.name,
+        role=call.actor.role,
+        reason=body.reason,
+    )
+    return call.json(result.as_dict())
+
+
+async def audit_all(call: Call) -> web.StreamResponse:
+    """List commands of all runs, oldest first."""
+    query = call.query
+    wanted = AuditQuery(
+        actor=query["actor"],
+        command=query["command"],
+        outcome=query["outcome"],
+        execution_id=query["executionId"],
+        session_id=query["sessionId"],
+        since=query["since"],
+    )
+    page = call.engine.gateway.audit_page(wanted, query["limit"], query["afterCursor"])
+    return call.json(page.as_dict())
 
 
 async def audit(call: Call) -> web.StreamResponse:
@@ -105,10 +218,11 @@ async def stop_workflow(call: Call) -> web.StreamResponse:
 
 
 def _handler(cls: type[Command]) -> Handler:
-    names = tuple(cls.own_fields())
+    names = tuple(query.name for query in _parameters(cls))
+    free = _free(cls)
 
     async def handle(call: Call) -> web.StreamResponse:
-        own = _fields(call)
+        own = _fields(call, free)
         reason = own.pop("reason", call.query["reason"])
         values = {**call.ids, **_given(call, names), **own}
         try:
@@ -118,12 +232,17 @@ def _handler(cls: type[Command]) -> Handler:
                 detail = error.errors[0].detail
                 raise BadRequestError(detail, code="invalid_parameter") from error
             raise
-        return await _give(call, command, reason)
+        return await _give(call, command, reason, as_start=cls.starts)
 
     return handle
 
 
-async def _give(call: Call, command: Command, reason: str | None) -> web.StreamResponse:
+async def _give(
+    call: Call, command: Command, reason: str | None, *, as_start: bool = False
+) -> web.StreamResponse:
+    if command.role.rank > call.actor.role.rank:
+        detail = f"{command.name()} needs the role {command.role}"
+        raise RoleError(detail, requiredRole=str(command.role))
     result = await call.engine.gateway.command(
         command,
         actor=call.actor.name,
@@ -132,12 +251,17 @@ async def _give(call: Call, command: Command, reason: str | None) -> web.StreamR
         dry_run=call.query["dryRun"],
         command_id=idempotency_key(call.header("Idempotency-Key")),
     )
-    return call.json(result.as_dict())
+    if as_start and result.started is not None:
+        place = {"Location": f"/api/executions/{result.started.execution_id}"}
+        return call.json(result.started.as_dict(), 201, place)
+    later = result.outcome is Outcome.HELD or result.answer == "QUEUED"
+    return call.json(result.as_dict(), 202 if later else 200)
 
 
-def _fields(call: Call) -> dict[str, Any]:
-    """The members of the body; one that is null counts as left out."""
-    return {name: value for name, value in (call.body or {}).items() if value is not None}
+def _fields(call: Call, free: Collection[str] = ()) -> dict[str, Any]:
+    """The members of the body; one that is null counts as left out, unless null is a value."""
+    body: dict[str, Any] = call.body or {}
+    return {name: value for name, value in body.items() if value is not None or name in free}
 
 
 def _given(call: Call, names: tuple[str, ...]) -> dict[str, Any]:
@@ -147,8 +271,14 @@ def _given(call: Call, names: tuple[str, ...]) -> dict[str, Any]:
 
 def _parameters(cls: type[Command]) -> Iterator[Query]:
     for name, (kind, _) in cls.own_fields().items():
+        if name in cls.body_only:
+            continue
         doc = f"The field `{name}`; the body may have it instead."
-        if kind is bool:
+        if kind is float:
+            yield Query(name, doc, Kind.NUMBER)
+        elif kind is object:
+            yield Query(name, doc, high=10_000)
+        elif kind is bool:
             yield Query(name, doc, Kind.BOOLEAN)
         elif kind is int:
             yield Query(name, doc, Kind.WHOLE, low=1 if name in _COUNTS else None)
@@ -158,7 +288,7 @@ def _parameters(cls: type[Command]) -> Iterator[Query]:
             yield Query(name, doc, high=1000)
 
 
-def _model(cls: type[Command], *, one_door: bool = False) -> type[BaseModel]:
+def _model(cls: type[Command], *, one_door: bool = False, batch: bool = False) -> type[BaseModel]:
     """Return the model of a command's body.
 
     On its own route every field may stand in the query instead, so none is required there.
@@ -168,12 +298,14 @@ def _model(cls: type[Command], *, one_door: bool = False) -> type[BaseModel]:
         fields["type"] = (Literal[cls.name()], ...)
         if issubclass(cls, NodeCommand):
             fields["nodeId"] = (Id("nodeId"), ...)
-        fields["executionId"] = (str | None, None)
+        fields["executionId"] = (Id("executionId"), ...) if batch else (str | None, None)
+        if batch:
+            fields["commandId"] = (Annotated[str, Field(max_length=255)] | None, None)
     for name, (kind, default) in cls.own_fields().items():
         required = one_door and default is ...
         fields[name] = (_field_type(name, kind), ... if required else None)
     fields["reason"] = (str | None, Field(None, max_length=1000))
-    suffix = "Command" if one_door else "Body"
+    suffix = "Item" if batch else "Command" if one_door else "Body"
     made: type[BaseModel] = create_model(
         cls.name() + suffix, __base__=Request, __doc__=cls.__doc__, **fields
     )
@@ -184,6 +316,10 @@ def _field_type(name: str, kind: type) -> Any:
     if kind is int:
         bounds = Field(strict=True, ge=1) if name in _COUNTS else Field(strict=True)
         return Annotated[int, bounds] | None
+    if kind is object:
+        return Any
+    if kind is float:
+        return Annotated[float, Field(strict=True)] | None
     if kind is bool:
         return Annotated[bool, Field(strict=True)] | None
     if issubclass(kind, StrEnum):
@@ -201,5 +337,18 @@ _BY_TYPE: Final = {name: _model(cls, one_door=True) for name, cls in COMMANDS.it
 _ANY: Any = Union[tuple(_BY_TYPE.values())]  # noqa: UP007  (made while the program runs)
 
 
+_ITEMS: Final = {name: _model(cls, one_door=True, batch=True) for name, cls in COMMANDS.items()}
+_ITEM: Any = Union[tuple(_ITEMS.values())]  # noqa: UP007
+
+
 class AnyCommand(RootModel[_ANY]):
     """One of the commands."""
+
+
+class BatchBody(Request):
+    """Commands for any runs, in the order in which they are given."""
+
+    commands: Annotated[
+        tuple[Annotated[_ITEM, Field(discriminator="type")], ...],
+        Field(min_length=1, max_length=100),
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.control.gateway import ExecutionQuery
+from yukta_rx.control.queries import ExecutionQuery
 from yukta_rx.control.starter import StartRequest
 from yukta_rx.http.body import checked
 from yukta_rx.http.headers import idempotency_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.control.commands import StopWorkflow
-from yukta_rx.control.gateway import COUNT_CAP, ExecutionQuery
+from yukta_rx.control.queries import COUNT_CAP, ExecutionQuery
 from yukta_rx.definitions.service import ANY
 from yukta_rx.errors import (
     BadRequestError,

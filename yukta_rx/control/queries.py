@@ -1,0 +1,273 @@
+"""RunQueries: what can be read of runs; reads are of the tracker. Features: CTL-01, OBS-01."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from yukta_rx.errors import BadRequestError, NotFoundError
+from yukta_rx.model.ids import id_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from yukta_rx.control.audit import AuditQuery, AuditTrail
+    from yukta_rx.control.starter import Starter
+    from yukta_rx.engine.run import Run
+    from yukta_rx.model.status import TaskStatus
+    from yukta_rx.observe.state import RunState
+    from yukta_rx.observe.tracker import Tracker
+
+COUNT_CAP: Final = 10_000
+"""`count` looks at no more runs than this."""
+
+INCLUDES: Final = frozenset({"nodes", "edges", "children"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionQuery:
+    """Which runs are asked for; empty members do not filter.
+
+    Attributes:
+        statuses: any of these.
+        session_ids: any of these.
+        workflow_ids: any of these.
+        started_after: started at or after, aware.
+        started_before: started before, aware.
+        parent_execution_id: children of this run.
+        actor: started by.
+        prefix: the id begins with.
+    """
+
+    statuses: frozenset[TaskStatus] = field(default_factory=frozenset)
+    session_ids: frozenset[str] = field(default_factory=frozenset)
+    workflow_ids: frozenset[str] = field(default_factory=frozenset)
+    started_after: datetime | None = None
+    started_before: datetime | None = None
+    parent_execution_id: str | None = None
+    actor: str | None = None
+    prefix: str | None = None
+
+    def accepts(self, run: RunState) -> bool:
+        """Whether a run is among those that are asked for."""
+        started = run.start_time
+        return (
+            (not self.statuses or run.status in self.statuses)
+            and (not self.session_ids or run.session_id in self.session_ids)
+            and (not self.workflow_ids or run.workflow_id in self.workflow_ids)
+            and (self.started_after is None or bool(started and started >= self.started_after))
+            and (self.started_before is None or bool(started and started < self.started_before))
+            and self.parent_execution_id in (None, run.parent_execution_id)
+            and self.actor in (None, run.actor)
+            and (self.prefix is None or run.execution_id.startswith(self.prefix))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A part of a list, and where the next part begins."""
+
+    items: list[dict[str, Any]]
+    next_cursor: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The list as it is answered."""
+        return {"items": self.items, "nextCursor": self.next_cursor}
+
+
+class RunQueries:
+    """Reads of runs; the tracker has applied everything that a command's answer has shown."""
+
+    def __init__(self, starter: Starter, tracker: Tracker, trail: AuditTrail) -> None:
+        self._starter = starter
+        self._tracker = tracker
+        self._trail = trail
+
+    def summary(self, execution_id: str) -> dict[str, Any]:
+        """A run as `ExecutionSummary`.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        return self._summary(self._state(execution_id))
+
+    def detail(self, execution_id: str, include: Iterable[str] = ()) -> dict[str, Any]:
+        """A run as `ExecutionDetail`.
+
+        Args:
+            execution_id: the run.
+            include: any of nodes, edges, children.
+
+        Raises:
+            NotFoundError: there is no such run.
+            BadRequestError: a part is unknown.
+        """
+        wanted = set(include)
+        if unknown := wanted - INCLUDES:
+            raise BadRequestError(
+                f"include must be of {', '.join(sorted(INCLUDES))}, not {', '.join(unknown)}",
+                code="invalid_parameter",
+                parameter="include",
+            )
+        state = self._state(execution_id)
+        run = self._starter.live.get(execution_id)
+        shown = self._summary(state)
+        shown["stepMode"] = run is not None and run.step_mode
+        shown["waitingOn"] = [] if run is None else list(_waiting_on(run))
+        shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
+        shown["resumable"] = {"ok": False, "reason": "no_checkpoints"}
+        shown["restartable"] = {"ok": False, "reason": "evicted"}
+        if "nodes" in wanted:
+            shown["nodes"] = self.nodes(execution_id)
+        if "edges" in wanted:
+            shown["edges"] = self.edges(execution_id)
+        if "children" in wanted:
+            shown["children"] = [
+                child.execution_id
+                for child in self._tracker.runs()
+                if child.parent_execution_id == execution_id
+            ]
+        return shown
+
+    def nodes(self, execution_id: str) -> list[dict[str, Any]]:
+        """Every node of a run as `NodeState`, in topological order."""
+        nodes: list[dict[str, Any]] = self._snapshot(execution_id)["nodes"]
+        return nodes
+
+    def node(self, execution_id: str, node_id: str) -> dict[str, Any]:
+        """One node of a run as `NodeState`.
+
+        Raises:
+            NotFoundError: there is no such run or node.
+        """
+        for node in self.nodes(execution_id):
+            if node["nodeId"] == node_id:
+                return node
+        raise NotFoundError(
+            f"run {execution_id} has no node {node_id}",
+            code="node_not_found",
+            executionId=execution_id,
+            nodeId=node_id,
+        )
+
+    def edges(self, execution_id: str) -> list[dict[str, Any]]:
+        """Every edge of a run as `EdgeState`, in the document's order."""
+        edges: list[dict[str, Any]] = self._snapshot(execution_id)["edges"]
+        return edges
+
+    def executions(self, query: ExecutionQuery, limit: int, cursor: str | None = None) -> Page:
+        """Runs, the newest first.
+
+        Args:
+            query: which.
+            limit: how many at most.
+            cursor: `next_cursor` of the page before: the id of its last run.
+
+        Raises:
+            BadRequestError: the cursor is not an execution id.
+        """
+        if cursor is not None and id_fault("cursor", cursor):
+            raise BadRequestError(
+                f"{cursor[:40]!r} is not a cursor of this list",
+                code="invalid_cursor",
+                parameter="afterCursor",
+            )
+        found = [
+            state
+            for state in self._tracker.runs()
+            if (cursor is None or state.execution_id < cursor) and query.accepts(state)
+        ]
+        found.sort(key=lambda state: state.execution_id, reverse=True)
+        page = found[:limit]
+        more = len(found) > limit
+        return Page(
+            [self._summary(state) for state in page], page[-1].execution_id if more else None
+        )
+
+    def count(self, query: ExecutionQuery) -> dict[str, Any]:
+        """How many runs a query finds: `{count, countCapped}`."""
+        count = 0
+        for state in self._tracker.runs():
+            if query.accepts(state):
+                count += 1
+                if count >= COUNT_CAP:
+                    return {"count": count, "countCapped": True}
+        return {"count": count, "countCapped": False}
+
+    async def wait(self, execution_id: str, seconds: float) -> dict[str, Any] | None:
+        """The detail of a run once it has ended; None if it has not within `seconds`.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        self._state(execution_id)
+        if await self._tracker.wait(execution_id, seconds):
+            return self.detail(execution_id)
+        return None
+
+    def audit(self, execution_id: str) -> list[dict[str, Any]]:
+        """The commands of a run that are kept, oldest first.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        self._state(execution_id)
+        return self._trail.of_run(execution_id)
+
+    def audit_page(self, query: AuditQuery, limit: int, cursor: str | None = None) -> Page:
+        """The commands of all runs, oldest first; see `AuditTrail.find`."""
+        return Page(*self._trail.find(query, limit, cursor))
+
+    def snapshot(self, execution_id: str) -> dict[str, Any]:
+        """A run as `ProgressSnapshot`: the newest there is.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        shown = dict(self._snapshot(execution_id))
+        shown["execution"] = self.summary(execution_id)
+        shown.pop("edges", None)
+        return shown
+
+    # -- parts
+
+    def _state(self, execution_id: str) -> RunState:
+        state = self._tracker.state(execution_id)
+        if state is None:
+            raise NotFoundError(
+                f"there is no run {execution_id}",
+                code="execution_not_found",
+                executionId=execution_id,
+            )
+        return state
+
+    def _snapshot(self, execution_id: str) -> dict[str, Any]:
+        self._state(execution_id)
+        return self._tracker.snapshot(execution_id) or {"nodes": [], "edges": []}
+
+    def _summary(self, state: RunState) -> dict[str, Any]:
+        run = self._starter.live.get(state.execution_id)
+        return state.as_dict(paused=run is not None and run.paused)
+
+
+def _waiting_on(run: Run) -> Iterator[dict[str, Any]]:
+    """What keeps a live run from going on, as far as it is known here."""
+    for node in run.nodes.values():
+        if node.paused and node.paused_at is not None:
+            held = node.valve.held
+            detail = "paused; resume or step lets messages through"
+            if held is not None:
+                detail = f"held before message {held.id}; resume or step lets it through"
+            yield {
+                "kind": "PAUSE" if held is None else "BREAKPOINT",
+                "nodeId": node.id,
+                "since": node.paused_at,
+                "detail": detail,
+            }
+
+
+def _breakpoints(run: Run) -> Iterator[dict[str, Any]]:
+    for node in run.nodes.values():
+        for breakpoint in node.breakpoints:
+            yield {"nodeId": node.id, **breakpoint.as_dict()}
