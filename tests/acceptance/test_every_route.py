@@ -117,6 +117,7 @@ async def test_every_route_of_a_real_server_does_what_it_says() -> None:
         await reads(call, execution_id)
         await streams(call, execution_id)
         await commands(call, execution_id)
+        await pipeline(call, other_id)
         await node_end(call, other_id)
         await removals(call)
 
@@ -239,6 +240,21 @@ async def commands(call: Client, execution_id: str) -> None:
     audit = (await call("GET", run + "/commands", **ids))["items"]
     assert [row["command"] for row in audit][:3] == ["PauseNode", "PauseNode", "StepNode"]
     assert audit[-1]["outcome"] == "REJECTED"
+
+
+async def pipeline(call: Client, execution_id: str) -> None:
+    """Batches, and what is known of commands of all runs."""
+    pause = {"type": "PauseWorkflow", "executionId": execution_id}
+    many = [pause, pause, {**pause, "type": "ResumeWorkflow"}, {**pause, "executionId": "none"}]
+    results = (await call("POST", "/api/commands", {"commands": many}))["results"]
+    outcomes = [item.get("outcome") or item["code"] for item in results]
+    assert outcomes == ["APPLIED", "NO_OP", "APPLIED", "execution_not_found"]
+    audit = await call("GET", "/api/control/audit", query={"outcome": "REJECTED"})
+    assert audit["items"][-1]["executionId"] == "none"
+    assert (await call("GET", "/api/control/held"))["items"] == []
+    place = "/api/control/held/{commandId}"
+    refused = await call("POST", place, {"decision": "approve"}, status=404, commandId="none")
+    assert refused["code"] == "command_not_found"
 
 
 async def node_end(call: Client, execution_id: str) -> None:

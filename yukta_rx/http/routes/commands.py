@@ -30,9 +30,10 @@ from yukta_rx.http.shapes import (
     Request,
     Started,
 )
+from yukta_rx.model.policy import AsArray
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from aiohttp import web
 
@@ -44,6 +45,9 @@ DRY_RUN: Final = Query(
     "dryRun", "Only check whether it would be applied.", Kind.BOOLEAN, default=False
 )
 KEY_DOC: Final = "A repeat with the same key gets the first answer back."
+MAX_BATCH: Final = 100
+"""Commands of one request."""
+
 ERRORS: Final = ("execution_not_found", "execution_not_running", "control_rejected", "validation")
 _COUNTS: Final = frozenset({"n"})
 
@@ -80,49 +84,62 @@ def _answers(cls: type[Command]) -> dict[int, type[BaseModel] | None]:
 
 async def one_door(call: Call) -> web.StreamResponse:
     """Give the command that the body names."""
-    body = call.body if isinstance(call.body, dict) else {}
-    kind = body.get("type")
-    if not isinstance(kind, str) or kind not in _BY_TYPE:
-        place = "/type" if isinstance(call.body, dict) else ""
-        detail = f"must be an object whose `type` is one of {', '.join(_BY_TYPE)}"
-        raise ValidationError([Fault(place, "invalid_value", detail)])
-    given = _named(checked(_BY_TYPE[kind], body))
+    given = _named(call.body, _BY_TYPE)
     reason = given.pop("reason", None)
     return await _give(call, call.engine.gateway.parse(given, call.ids["executionId"]), reason)
 
 
 async def batch(call: Call) -> web.StreamResponse:
     """Give up to 100 commands, for any runs; the answer has what became of each."""
-    commands = call.typed(BatchBody).commands
-    submissions, faults = [], list[Fault]()
-    for place, item in enumerate(commands):
-        given = _named(item)
-        reason, command_id = given.pop("reason", None), given.pop("commandId", None)
+    given = submissions(call)
+    try:
+        results = await call.engine.gateway.batch(given, atomic=call.query["atomic"])
+    except ValidationError as error:
+        raise ValidationError([_moved(fault, "/commands") for fault in error.errors]) from error
+    return call.json({"results": shown_results(call, results)})
+
+
+def submissions(call: Call, **who: Any) -> list[Submission]:
+    """The commands of a body that has many.
+
+    Args:
+        call: the request.
+        who: members of each submission other than those of the call.
+
+    Raises:
+        ValidationError: lists the faults of all commands.
+        RoleError: one needs another role.
+    """
+    items = checked(BatchItems, call.body).commands
+    made, faults = [], list[Fault]()
+    for place, item in enumerate(items):
         try:
+            given = _named(item, _ITEMS)
+            reason, command_id = given.pop("reason", None), given.pop("commandId", None)
             command = call.engine.gateway.parse(given)
         except ValidationError as error:
             faults += [_moved(fault, f"/commands/{place}") for fault in error.errors]
             continue
-        if (role := command.role).rank > call.actor.role.rank:
-            raise RoleError(f"{command.name()} needs the role {role}", requiredRole=str(role))
-        submissions.append(
-            Submission(
-                command=command,
-                actor=call.actor.name,
-                via=call.via,
-                reason=reason,
-                dry_run=call.query["dryRun"],
-                command_id=command_id,
-            )
-        )
+        _check_role(call, command)
+        stated = {"actor": call.actor.name, "via": call.via, "dry_run": call.query["dryRun"]}
+        given = {**stated, "reason": reason, "command_id": command_id, **who}
+        made.append(Submission(command=command, **given))
     if faults:
         raise ValidationError(faults)
-    try:
-        results = await call.engine.gateway.batch(submissions, atomic=call.query["atomic"])
-    except ValidationError as error:
-        moved = [_moved(fault, "/commands") for fault in error.errors]
-        raise ValidationError(moved) from error
-    return call.json({"results": [_shown(call, result) for result in results]})
+    return made
+
+
+def shown_results(
+    call: Call, results: Iterable[CommandResult | YuktaError]
+) -> list[dict[str, Any]]:
+    """What became of several commands, as it is answered; a refusal is a problem."""
+    return [_shown(call, result) for result in results]
+
+
+def _check_role(call: Call, command: Command) -> None:
+    if command.role.rank > call.actor.role.rank:
+        detail = f"{command.name()} needs the role {command.role}"
+        raise RoleError(detail, requiredRole=str(command.role))
 
 
 def _shown(call: Call, result: CommandResult | YuktaError) -> dict[str, Any]:
@@ -135,14 +152,15 @@ def _moved(fault: Fault, pointer: str) -> Fault:
     return replace(fault, pointer=pointer + fault.pointer)
 
 
-def _named(model: BaseModel) -> dict[str, Any]:
-    """The members of a command's model that were given, as its `parse` wants them."""
-    if isinstance(model, RootModel):
-        model = model.root
-    given = model.model_dump(by_alias=True, exclude_unset=True)
-    free = {
-        name for name, (kind, _) in COMMANDS[given["type"]].own_fields().items() if kind is object
-    }
+def _named(body: Any, models: Mapping[str, type[BaseModel]]) -> dict[str, Any]:
+    """The members of a command that names its type, checked by its model, as `parse` wants them."""
+    kind = body.get("type") if isinstance(body, dict) else None
+    if not isinstance(kind, str) or kind not in models:
+        place = "/type" if isinstance(body, dict) else ""
+        detail = f"must be an object whose `type` is one of {', '.join(models)}"
+        raise ValidationError([Fault(place, "invalid_value", detail)])
+    given = checked(models[kind], body).model_dump(by_alias=True, exclude_unset=True)
+    free = _free(COMMANDS[kind])
     return {name: value for name, value in given.items() if value is not None or name in free}
 
 
@@ -240,9 +258,7 @@ def _handler(cls: type[Command]) -> Handler:
 async def _give(
     call: Call, command: Command, reason: str | None, *, as_start: bool = False
 ) -> web.StreamResponse:
-    if command.role.rank > call.actor.role.rank:
-        detail = f"{command.name()} needs the role {command.role}"
-        raise RoleError(detail, requiredRole=str(command.role))
+    _check_role(call, command)
     result = await call.engine.gateway.command(
         command,
         actor=call.actor.name,
@@ -348,7 +364,10 @@ class AnyCommand(RootModel[_ANY]):
 class BatchBody(Request):
     """Commands for any runs, in the order in which they are given."""
 
-    commands: Annotated[
-        tuple[Annotated[_ITEM, Field(discriminator="type")], ...],
-        Field(min_length=1, max_length=100),
-    ]
+    commands: Annotated[tuple[_ITEM, ...], Field(min_length=1, max_length=MAX_BATCH)]
+
+
+class BatchItems(Request):
+    """The same, each command to be checked by itself so that its faults are named exactly."""
+
+    commands: Annotated[tuple[Any, ...], AsArray, Field(min_length=1, max_length=MAX_BATCH)]

@@ -38,7 +38,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             flag("atomic", "Apply none if one of them would be refused."),
         ),
         body=Body.REQUIRED,
-        request=commands.BatchBody,
+        document=commands.BatchBody,
         responses={200: shapes.BatchAnswers},
         errors=("validation", "malformed_json"),
         guarded=True,
