@@ -1,12 +1,13 @@
 """Every family of benchmarks, in the order of the report."""
 
-from bench import chains, edges, policies, runs, shapes, stalls
+from bench import chains, control, edges, policies, runs, shapes, stalls
 
 FAMILIES = (
     chains.FAMILY,
     shapes.FAMILY,
     policies.FAMILY,
     runs.FAMILY,
+    control.FAMILY,
     stalls.FAMILY,
     edges.FAMILY,
 )
