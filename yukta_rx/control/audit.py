@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.control.commands.base import Command, NodeCommand, Outcome
+from yukta_rx.control.commands.base import Command, OfNode, Outcome
 from yukta_rx.errors import BadRequestError, CursorExpiredError
 from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.times import rfc3339
@@ -131,7 +131,7 @@ class AuditTrail:
         }
         if target is not None and target.session_id:
             row["sessionId"] = target.session_id
-        node_id = command.node_id if isinstance(command, NodeCommand) else None
+        node_id = command.node_id if isinstance(command, OfNode) else None
         if node_id is not None:
             row["nodeId"] = node_id
         if reason is not None:

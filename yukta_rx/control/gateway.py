@@ -13,7 +13,7 @@ from yukta_rx.control.commands import (
     COMMANDS,
     Command,
     CommandResult,
-    NodeCommand,
+    OfNode,
     Outcome,
     Role,
     StopWorkflow,
@@ -116,7 +116,7 @@ class ControlGateway(RunQueries):
                 raise ValidationError([Fault("/executionId", "invalid_value", detail)])
         command = COMMANDS[kind].parse(fields)
         ids = {"executionId": command.execution_id}
-        if isinstance(command, NodeCommand):
+        if isinstance(command, OfNode):
             ids["nodeId"] = command.node_id
         faults = [
             Fault(f"/{name}", "invalid_id", fault)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from yukta_rx.control.commands.base import NodeCommand
+from yukta_rx.control.commands.base import OfNode
 from yukta_rx.errors import ControlRejectedError, NotFoundError, RoleError
 from yukta_rx.model.times import rfc3339
 
@@ -60,7 +60,7 @@ class HeldCommand:
             "since": rfc3339(self.since),
             "expiresAt": rfc3339(self.expires_at),
         }
-        if isinstance(command, NodeCommand):
+        if isinstance(command, OfNode):
             shown["nodeId"] = command.node_id
         return shown
 

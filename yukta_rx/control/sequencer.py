@@ -17,7 +17,7 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from yukta_rx.control.commands.base import CommandResult, NodeCommand, Outcome
+from yukta_rx.control.commands.base import CommandResult, OfNode, Outcome
 from yukta_rx.control.desk import unknown
 from yukta_rx.control.held import HeldCommand, HeldCommands
 from yukta_rx.control.reviewers import ControlRequest, Reviewed, Reviewers, name_of
@@ -87,7 +87,7 @@ class Sequencer:
         scope = (command.execution_id, "", submission.command_id)
         same = [
             command.name(),
-            command.node_id if isinstance(command, NodeCommand) else None,
+            command.node_id if isinstance(command, OfNode) else None,
             command.arguments(),
             submission.dry_run,
         ]
@@ -248,7 +248,7 @@ class Sequencer:
             command_id=command_id,
             seq=seq,
             execution_id=command.execution_id,
-            node_id=command.node_id if isinstance(command, NodeCommand) else None,
+            node_id=command.node_id if isinstance(command, OfNode) else None,
             command=command.name(),
             outcome=outcome,
             actor=submission.actor,

@@ -196,12 +196,17 @@ class RunCommand(Command):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCommand(RunCommand):
-    """An instruction to one node of a live run."""
+class OfNode(Command):
+    """An instruction about one node of a run, live or not; most are a `NodeCommand`."""
 
     scope: ClassVar[str] = "/api/executions/{executionId}/nodes/{nodeId}"
 
     node_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCommand(OfNode, RunCommand):
+    """An instruction to one node of a live run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

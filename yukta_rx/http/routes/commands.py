@@ -13,7 +13,7 @@ from yukta_rx.control.commands import (
     COMMANDS,
     Command,
     CommandResult,
-    NodeCommand,
+    OfNode,
     Outcome,
     StopWorkflow,
 )
@@ -56,7 +56,7 @@ def command_routes() -> Iterator[Route]:
     """Yield the route of every command, in the order of `COMMANDS`."""
     for cls in COMMANDS.values():
         method, below = cls.route
-        of_node = issubclass(cls, NodeCommand)
+        of_node = issubclass(cls, OfNode)
         yield Route(
             method=method,
             path=cls.scope + below,
@@ -312,7 +312,7 @@ def _model(cls: type[Command], *, one_door: bool = False, batch: bool = False) -
     fields: dict[str, Any] = {}
     if one_door:
         fields["type"] = (Literal[cls.name()], ...)
-        if issubclass(cls, NodeCommand):
+        if issubclass(cls, OfNode):
             fields["nodeId"] = (Id("nodeId"), ...)
         fields["executionId"] = (Id("executionId"), ...) if batch else (str | None, None)
         if batch:
