@@ -1,0 +1,146 @@
+"""ExecutionLogStore: what started, ended and was commanded, appended and never changed.
+
+Feature: DUR-01.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from yukta_rx.model.execution_log import (
+    STREAMS,
+    IdempotencyKey,
+    LogEvent,
+    RunAborted,
+    RunFinished,
+    RunStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+
+class LogEntry(msgspec.Struct, frozen=True):
+    """One event with its place.
+
+    Attributes:
+        seq: grows from entry to entry of a store, from 1; with gaps.
+        event: the event.
+    """
+
+    seq: int
+    event: LogEvent
+
+
+class LoggedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log says of one run.
+
+    Attributes:
+        started: its start.
+        ended: its end; None if there is none.
+        resumed: how often it was resumed.
+        last_seq: place of its newest entry.
+    """
+
+    started: RunStarted
+    ended: RunFinished | RunAborted | None = None
+    resumed: int = 0
+    last_seq: int = 0
+
+
+class ExecutionLogStore(Protocol):
+    """Keeps the events of the newest runs.
+
+    Guarantees:
+        L1. `read` gives the entries of a stream in the order of their appends, each once, from any
+            place on; `seq` grows.
+        L2. A run without an end is never dropped, and every other one is kept at least until
+            `retained` others are newer.
+        L3. When a write has returned, `read` and `runs` show it; on a durable store it also
+            survives the process.
+        L4. A failure raises; no answer is never taken for "there is nothing".
+        L5. A write with an old fencing number raises `StaleLeaderError` and changes nothing (of a
+            store that servers share).
+        L6. A write is all or nothing: if it raises, none of its events is there.
+        L7. A key stands for one run until it expires: a start with a key that is in force writes
+            nothing and gets the first one back. A key outlives the run's other events.
+        L8. Values come back as they were, of the same types; an event that cannot be written
+            exactly is refused with the place.
+
+    Not guaranteed: that `seq` has no gaps; any order between streams.
+    """
+
+    durable: bool
+    """Whether what is written survives the process."""
+
+    async def append_start(
+        self, started: RunStarted, key: IdempotencyKey | None = None
+    ) -> IdempotencyKey | None:
+        """Write the start of a run, with the key that it was given, in one write.
+
+        Returns:
+            None; or the key that is in force already, of another run, and then nothing is written.
+            It is in force while `started.time` is before its `expires_at`.
+
+        Raises:
+            UnserialisablePayloadError: the payload cannot be written exactly; `pointer` is its
+                place below `/payload`.
+            StoreUnavailableError: the store gives no answer.
+        """
+
+    async def append(self, events: Sequence[LogEvent]) -> None:
+        """Write events, in this order, in one write.
+
+        Raises:
+            UnserialisablePayloadError: one cannot be written exactly; none was.
+            StoreUnavailableError: the store gives no answer.
+        """
+
+    async def read(self, stream: str, after: int = 0, limit: int = 100) -> Sequence[LogEntry]:
+        """Entries of a run, or of another stream, with `seq` above `after`; at most `limit`."""
+
+    async def runs(self) -> Sequence[LoggedRun]:
+        """Every run that is kept, in the order of their newest entries."""
+
+    async def unfinished(self) -> Sequence[RunStarted]:
+        """The starts of all runs without an end, in the order of their starts."""
+
+    async def idempotency_keys(self, now: datetime) -> Sequence[IdempotencyKey]:
+        """The keys that have not expired at `now`."""
+
+
+class StreamMark(msgspec.Struct, frozen=True, kw_only=True):
+    """What retention looks at.
+
+    Attributes:
+        stream: the stream.
+        last_seq: place of its newest entry.
+        unfinished: whether it is a run that started and has no end.
+    """
+
+    stream: str
+    last_seq: int
+    unfinished: bool
+
+
+def streams_to_drop(marks: Iterable[StreamMark], retained: int) -> list[str]:
+    """Return the runs that are no longer kept: all but the newest, and never one without an end.
+
+    Args:
+        marks: every stream of the log.
+        retained: how many runs are kept at least, those without an end among them.
+    """
+    runs = sorted(
+        (mark for mark in marks if mark.stream not in STREAMS),
+        key=lambda mark: mark.last_seq,
+        reverse=True,
+    )
+    return [mark.stream for mark in runs[retained:] if not mark.unfinished]
+
+
+def entries_to_drop(count: int, retained: int) -> int:
+    """Return how many of the oldest entries of a stream that is no run are no longer kept."""
+    return max(0, count - retained)
