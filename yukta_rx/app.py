@@ -167,9 +167,10 @@ class Engine:
             meters=self.meters,
         )
         preparer = Preparer(self.registry, settings, offload=pool.call)
+        workflows = MemoryWorkflowDefinitionStore(settings.definitions.retained_versions)
         self.definitions = DefinitionService(
-            MemoryWorkflowDefinitionStore(),
-            MemorySessionConfigStore(),
+            workflows,
+            MemorySessionConfigStore(workflows),
             self.registry,
             settings,
             preparer,
@@ -177,6 +178,7 @@ class Engine:
             offload=pool.call,
             in_use=lambda session_id, workflow_id: starter.in_use(session_id, workflow_id),
             now=clock.wall,
+            emit=self._emit,
         )
         starter = Starter(
             settings=settings,

@@ -39,9 +39,10 @@ def live():
 
 @pytest.fixture
 def service(registry, settings, live):
+    workflows = MemoryWorkflowDefinitionStore()
     return DefinitionService(
-        MemoryWorkflowDefinitionStore(),
-        MemorySessionConfigStore(),
+        workflows,
+        MemorySessionConfigStore(workflows),
         registry,
         settings,
         Preparer(registry, settings),

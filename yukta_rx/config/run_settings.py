@@ -49,6 +49,12 @@ class ExecutionGroup(Group):
         "A start that waits longer ends TIMED_OUT; 0 lets it wait for ever.",
         feature=("ADM-01", "ENG-05"),
     )
+    queue_ageing: timedelta = setting(
+        timedelta(seconds=30),
+        "Waiting so long counts as one level of priority, so nobody waits for ever; 0 is no"
+        " ageing.",
+        feature="ADM-01",
+    )
     shutdown_timeout: timedelta = setting(
         timedelta(seconds=30), "Time that running runs get at shutdown.", feature="ADM-01"
     )
@@ -128,10 +134,16 @@ class WatchdogGroup(Group):
 
 
 class DefinitionsGroup(Group):
-    """Limits of a workflow graph."""
+    """Limits of a workflow graph, and how many versions of it stay."""
 
     max_nodes: int = setting(500, "Nodes that a workflow may have.", feature="DEF-02", ge=1)
     max_edges: int = setting(2000, "Edges that a workflow may have.", feature="DEF-02", ge=0)
+    retained_versions: int = setting(
+        20,
+        "Newest versions of a workflow that stay; one with a note stays anyway.",
+        feature="DEF-01",
+        ge=1,
+    )
 
 
 class ControlGroup(Group):
