@@ -530,6 +530,140 @@ async def test_one_object_from_two_parents_is_held_twice(call: Any) -> None:
 
 
 @virtual_time
+async def test_the_held_element_can_be_replaced_and_is_still_held(call: Any, bench: Any) -> None:
+    s = Steered(bench, call, lambda n: n == 2)
+    await s.emit(*range(5))
+    s.handle.replace_held(20)
+    await asyncio.sleep(1)
+    still = s.values, s.handle.held, s.handle.paused
+    s.handle.replace_held(2)
+    s.handle.replace_held(21)
+    s.handle.resume()
+    await asyncio.sleep(1)
+    await s.finished()
+
+    assert still == ([0, 1], 20, True)
+    assert s.values == [0, 1, 21, 3, 4]
+    assert s.holds == [(2, 0)]
+    assert s.b.unaccounted == 0
+
+
+@virtual_time
+async def test_the_held_element_can_be_dropped_and_the_valve_stays_closed(
+    call: Any, bench: Any
+) -> None:
+    s = Steered(bench, call, lambda n: n in (2, 3))
+    await s.emit(*range(5))
+    dropped = [s.handle.drop_held()]
+    await asyncio.sleep(1)
+    closed = s.values, s.handle.held, s.handle.holds, s.handle.paused
+    s.handle.resume()
+    await asyncio.sleep(1)
+    dropped.append(s.handle.drop_held())
+    s.handle.step()
+    await asyncio.sleep(1)
+    stepped = s.values
+    s.handle.resume()
+    await s.finished()
+
+    assert dropped == [2, 3]
+    assert closed == ([0, 1], None, False, True)
+    assert stepped == [0, 1, 4]
+    assert s.values == [0, 1, 4]
+    assert s.holds == [(2, 0), (3, 2)]
+    assert (s.b.stage.discarded, s.b.unaccounted) == (2, 0)
+
+
+@virtual_time
+async def test_what_is_dropped_gives_its_credit_back(call: Any, bench: Any) -> None:
+    handle = ops.Valve()
+    handle.break_at([lambda n: True])
+    b = bench(ops.valve(handle), *call, demand=1000)
+    for n in range(50):
+        await b.emit(n)
+        assert handle.drop_held() == n
+        handle.resume()
+        await b.settle()
+
+    assert b.seen.values == []
+    assert (b.stage.discarded, b.stage.received, b.unaccounted) == (50, 0, 0)
+    [edge] = b.stage.ins
+    assert edge.credit + edge.used == edge.prefetch
+    b.source.complete()
+    await b.seen.ended()
+
+
+@virtual_time
+async def test_dropping_the_last_element_of_a_parent_lets_the_end_come(
+    call: Any, bench: Any
+) -> None:
+    s = Steered(bench, call, lambda n: n == 1)
+    await s.emit(0, 1)
+    s.b.source.complete()
+    await asyncio.sleep(1)
+    s.handle.drop_held()
+    await asyncio.sleep(1)
+    held_back = s.b.seen.completed
+    s.handle.resume()
+    await s.b.seen.ended()
+
+    assert not held_back
+    assert s.values == [0]
+    assert s.b.seen.completed
+
+
+@virtual_time
+async def test_with_several_parents_it_is_the_held_one_that_is_dropped(call: Any) -> None:
+    handle = ops.Valve()
+    handle.break_at([lambda n: n == 3])
+    sources = [TestPublisher(f"source{n}") for n in range(3)]
+    flow = ops.merge(*sources).pipe(ops.valve(handle), *call)
+    seen = TestSubscriber(1000)
+    flow.subscribe(seen)
+    await asyncio.sleep(1)
+    sources[1].emit(*range(6))
+    await asyncio.sleep(1)
+    sources[0].emit(10)
+    sources[2].emit(20)
+    await asyncio.sleep(1)
+    dropped = handle.drop_held()
+    handle.resume()
+    for source in sources:
+        source.complete()
+    await seen.ended()
+
+    assert dropped == 3
+    assert sorted(seen.values) == [0, 1, 2, 4, 5, 10, 20]
+
+
+@pytest.mark.parametrize("after", ["nothing", "resume", "step", "drop", "end"])
+@virtual_time
+async def test_without_a_held_element_there_is_none_to_replace_or_drop(
+    bench: Any, after: str
+) -> None:
+    handle = ops.Valve()
+    with pytest.raises(ValueError, match="no element is held"):
+        handle.drop_held()
+    b = bench(ops.valve(handle), ops.call(lambda n: n), demand=100)
+    if after != "nothing":
+        handle.break_at([lambda n: n == 1])
+    await b.emit(0, 1)
+    steer = {"resume": handle.resume, "step": handle.step, "drop": handle.drop_held}
+    if after in steer:
+        steer[after]()
+    elif after == "end":
+        b.seen.cancel()
+        await b.settle()
+
+    assert not handle.holds
+    for change in (handle.drop_held, lambda: handle.replace_held(5)):
+        with pytest.raises(ValueError, match="no element is held"):
+            change()
+    b.seen.cancel()
+    await b.settle()
+
+
+@virtual_time
 async def test_none_can_be_held() -> None:
     held: list[Any] = []
     handle = ops.Valve(on_hold=held.append)
@@ -548,6 +682,23 @@ async def test_none_can_be_held() -> None:
 
     assert (first, second, held) == ([1], [1, None], [None, None])
     assert seen.values == [1, None, None, 2]
+
+
+@virtual_time
+async def test_a_held_none_can_be_dropped() -> None:
+    handle = ops.Valve()
+    handle.break_at([lambda n: n is None])
+    seen = TestSubscriber(10)
+    from_iterable([1, None, 2]).pipe(
+        ops.merge_parents(), ops.valve(handle), ops.map(lambda n: n)
+    ).subscribe(seen)
+    await asyncio.sleep(1)
+    assert handle.holds
+    handle.drop_held()
+    handle.resume()
+    await seen.ended()
+
+    assert seen.values == [1, 2]
 
 
 @virtual_time

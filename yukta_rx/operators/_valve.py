@@ -37,6 +37,7 @@ class Valve:
     __slots__ = (
         "_found",
         "_going",
+        "_held_on",
         "_hits",
         "_on_hold",
         "_permits",
@@ -63,6 +64,8 @@ class Valve:
         """Where the batch that is going into the call begins with an element that was held."""
         self.held: Any = None
         """The element that a breakpoint holds; None if none is held."""
+        self._held_on: Edge | None = None
+        """The edge whose first element that is."""
 
     @property
     def paused(self) -> bool:
@@ -75,10 +78,51 @@ class Valve:
         if self._stage is not None:
             self._stage.steer = True
 
+    @property
+    def holds(self) -> bool:
+        """Whether a breakpoint holds an element, which is `held`."""
+        stage = self._stage
+        return self._held_on is not None and stage is not None and not stage.ended
+
+    def replace_held(self, item: Any) -> None:
+        """Let `item` stand in the place of the element that a breakpoint holds; it is held too.
+
+        Raises:
+            ValueError: none is held.
+        """
+        self._holding().replace_first(item)
+        self.held = item
+
+    def drop_held(self) -> Any:
+        """Take out the element that a breakpoint holds, count it as discarded and return it.
+
+        The valve stays as it is: closed, until it is resumed or stepped.
+
+        Raises:
+            ValueError: none is held.
+        """
+        edge = self._holding()
+        item = edge.drop_first()
+        edge.pinned = False
+        edge.dst.discarded += 1
+        self._let_go()
+        # It may have been the last one of a parent that has ended.
+        edge.dst.wake()
+        return item
+
+    def _holding(self) -> Edge:
+        """The edge whose first element is held."""
+        if self._held_on is None or not self.holds:
+            raise ValueError("no element is held")
+        return self._held_on
+
+    def _let_go(self) -> None:
+        self.held = self._held_on = None
+
     def resume(self) -> None:
         """Open; an element that a breakpoint holds goes through."""
         self._permits = OPEN
-        self.held = None
+        self._let_go()
         self._wake()
 
     def step(self, n: int = 1) -> None:
@@ -90,7 +134,7 @@ class Valve:
         if n < 1:
             raise ValueError(f"step needs 1 element or more, not {n}")
         self._permits = max(self._permits, 0) + n
-        self.held = None
+        self._let_go()
         if self._stage is not None:
             self._stage.steer = True
         self._wake()
@@ -169,7 +213,7 @@ class Valve:
         stage.turn = stage.ins.index(edge)
         self._found = _NOTHING
         self.pause()
-        self.held = item
+        self.held, self._held_on = item, edge
         self._on_hold(item)
 
     def limit(self, n: int) -> int:
@@ -205,7 +249,7 @@ def valve(handle: Valve) -> Operator:
         the completion back.
     Fails when: a parent fails, also while closed.
     Cancels when: every child has cancelled, also while closed.
-    Discards: nothing.
+    Discards: what `drop_held` takes out.
 
     Args:
         handle: the valve; belongs to one subscription at a time.

@@ -145,6 +145,21 @@ class Edge:
         self.cur = batch[done:] + self.cur[self.pos :]
         self.pos = 0
 
+    def replace_first(self, item: Any) -> None:
+        """Let another element stand in the place of the first that waits."""
+        held = self.held
+        self.take(1)
+        self.untake([item], 0)
+        self.held = held
+
+    def drop_first(self) -> Any:
+        """Take out the first element that waits, for good, and return it; credit goes back."""
+        held = self.held
+        [item] = self.take(1)
+        self.release(1)
+        self.held = held
+        return item
+
     def drop_oldest(self, n: int) -> list[Any]:
         """Take out up to `n` waiting elements for good, none that is pinned; credit goes back."""
         held = self.held
