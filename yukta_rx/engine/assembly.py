@@ -1,26 +1,28 @@
 """Wires a prepared workflow: one Flow per node, in topological order.
 
 Children are wired before sources start, since a circuit only starts as a whole.
-Features: ENG-01, ENG-02.
+Features: ENG-01, ENG-02, CTL-04.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.engine.pipeline import node_flow
+from yukta_rx.engine.pipeline import node_flow, replay_flow
+from yukta_rx.engine.policies import copies
+from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.buffer import DROPPED_PORT
 from yukta_rx.streams.plan import ERROR_PORT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.opening import Ready
     from yukta_rx.streams.flow import Flow
-    from yukta_rx.streams.plan import Tap
+    from yukta_rx.streams.plan import Barrier, Tap
 
 
 def wire(
@@ -30,30 +32,42 @@ def wire(
     *,
     prefetch: int,
     tap_of: Callable[[NodeRuntime], Tap | None],
+    barrier_of: Callable[[NodeRuntime], Barrier | None],
+    replay: Replay = NO_REPLAY,
 ) -> dict[str, Flow[Any]]:
-    """The wrapped output of every node, by node id."""
+    """The wrapped output of every node, by node id; none for those that a replay leaves alone."""
     flows: dict[str, Flow[Any]] = {}
     buffers: dict[str, Flow[Any]] = {}
     for node_id in prepared.order:
+        if node_id in replay.alone:
+            continue
         node = nodes[node_id]
+        tap, barrier = tap_of(node), barrier_of(node)
+        if node_id in replay.outputs:
+            wired = replay_flow(node, ready[node_id], tap, barrier)
+            flows[node_id] = buffers[node_id] = wired.output
+            continue
         parents = []
         for parent in prepared.nodes[node_id].parents:
             # What a node's buffer drops leaves at the buffer, in front of the node itself.
             sources = buffers if parent.port == DROPPED_PORT else flows
             source = sources[parent.node_id]
             parents.append(source if parent.port is None else source.port(parent.port))
-        wired = node_flow(node, parents, ready[node_id], prefetch=prefetch, tap=tap_of(node))
+        wired = node_flow(
+            node, parents, ready[node_id], prefetch=prefetch, tap=tap, barrier=barrier
+        )
         flows[node_id] = wired.output
         if wired.buffer is not None:
             buffers[node_id] = wired.buffer
     return flows
 
 
-def shared_inputs(prepared: PreparedWorkflow) -> set[str]:
+def shared_inputs(prepared: PreparedWorkflow, replay: Replay = NO_REPLAY) -> set[str]:
     """Ids of the nodes whose input payloads another branch, or the run itself, may hold too.
 
     A payload is shared where an output feeds several edges; plugins that are `pure` may pass it
-    on, and what a pure trigger emits may be part of the start payload. Others emit copies.
+    on, and what a pure trigger emits may be part of the start payload. Others emit copies. What
+    is replayed stays in the store.
     """
     shared: set[str] = set()
     for node_id in prepared.order:
@@ -63,6 +77,25 @@ def shared_inputs(prepared: PreparedWorkflow) -> set[str]:
             passes_on = as_it_came and (
                 source.spec.kind is PluginKind.TRIGGER or parent.node_id in shared
             )
-            if len(source.children) > 1 or passes_on:
+            if len(source.children) > 1 or passes_on or parent.node_id in replay.outputs:
                 shared.add(node_id)
     return shared
+
+
+def exposed_outputs(prepared: PreparedWorkflow, shared: Collection[str]) -> set[str]:
+    """Ids of the nodes whose outputs a plugin further down may change, having no copy of its own.
+
+    Who keeps such an output for later has to copy it.
+    """
+    exposed: set[str] = set()
+    passing: set[str] = set()
+    """Nodes with a port that what came in leaves by as it came, into such a plugin."""
+    for node_id in reversed(prepared.order):
+        for child in prepared.nodes[node_id].children:
+            behind = prepared.nodes[child.node_id]
+            changed = not (behind.spec.pure or copies(behind, shared=child.node_id in shared))
+            if changed or child.node_id in (exposed if behind.spec.pure else passing):
+                exposed.add(node_id)
+                if child.port in (DROPPED_PORT, ERROR_PORT):
+                    passing.add(node_id)
+    return exposed

@@ -21,7 +21,7 @@ from reactivex import Observable
 from reactivex import operators as rx
 
 from yukta_rx.engine.plugin_input import PluginInput
-from yukta_rx.engine.policies import Timers, guarded, milliseconds
+from yukta_rx.engine.policies import Timers, copies, milliseconds
 from yukta_rx.errors import PluginContractError
 from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
 from yukta_rx.plugins.contract import PluginKind, Shape
@@ -118,9 +118,7 @@ class PluginCall:
             secrets=context.secrets,
         )
         self.pure = node.spec.pure
-        # A further attempt, and a dead letter, are of the message as it came.
-        kept = node.spec.kind is PluginKind.TERMINAL or guarded(node.policy)
-        self.shared = not self.pure and (shared or kept)
+        self.shared = copies(node, shared=shared)
 
     # -- configuration
 
@@ -297,11 +295,15 @@ class PluginCall:
         return MapBody(self._one_fast(), exact=spec.exact, again=self._one)
 
     def _async(self, body: AsyncBody | AsyncManyBody) -> Body:
-        """`body`, with several calls at once where the policy says so."""
+        """`body`, with several calls at once where the policy, or the plugin, says so."""
         concurrency = self.node.policy.concurrency
-        if concurrency.max == 1:
+        most = concurrency.max
+        own = self.spec.calls_at_once(self.config)
+        if own is not None:
+            most = min(own, most) if "max" in concurrency.model_fields_set else own
+        if most == 1:
             return body
-        return ConcurrentBody(body.attempt, concurrency.max, concurrency.ordered)
+        return ConcurrentBody(body.attempt, most, concurrency.ordered)
 
     def _terminal_body(self) -> Body:
         shape = self.spec.shape

@@ -26,7 +26,7 @@ from yukta_rx.model.policy import OnError
 from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import PluginKind
-from yukta_rx.streams.buffer import BufferStage
+from yukta_rx.streams.buffer import DROPPED_PORT, BufferStage
 from yukta_rx.streams.circuit import StopMode
 from yukta_rx.streams.clock import LoopClock, PausableClock
 from yukta_rx.streams.plan import Outcome
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.engine.breakpoints import Breakpoint
     from yukta_rx.plugins.contract import NodeContext
+    from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.stage import Stage
 
 STATUS_OF_ERROR: Final[tuple[tuple[type[BaseException], TaskStatus], ...]] = (
@@ -77,6 +78,7 @@ class NodeRuntime:
         "drops",
         "ended_at",
         "error",
+        "on_dropped",
         "outcome",
         "parents",
         "passed_round",
@@ -118,6 +120,8 @@ class NodeRuntime:
         self.drops: Drops | None = None
         if buffer is not None and buffer.overflow.drops:
             self.drops = Drops(clock, self.say, str(buffer.overflow))
+        self.on_dropped: Callable[[str | None, list[Message]], None] | None = None
+        """Told of what its buffer dropped, with the port that this leaves by."""
         self.breakpoints: tuple[Breakpoint, ...] = ()
         self.buffer: Stage | None = None
         """The stage of the buffer in front of it, if it has one."""
@@ -169,7 +173,7 @@ class NodeRuntime:
         buffer = self.prepared.policy.edge_buffer
         if buffer is None:
             return None
-        told = {} if self.drops is None else {"on_drop": self.drops.add}
+        told = {} if self.drops is None else {"on_drop": self._dropped}
         return ops.edge_buffer(
             buffer.size,
             buffer.overflow,
@@ -177,6 +181,12 @@ class NodeRuntime:
             folder=self._spill_dir,
             flatten=Message.flattened,
         )
+
+    def _dropped(self, edge: Edge, messages: list[Message]) -> None:
+        if self.drops is not None:
+            self.drops.add(edge, messages)
+        if self.on_dropped is not None:
+            self.on_dropped(DROPPED_PORT, messages)
 
     def clocks(self) -> list[ops.Operator]:
         """The clocks that end this node, as far as it has limits."""

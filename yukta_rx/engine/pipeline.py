@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.opening import Ready
-    from yukta_rx.streams.plan import Join, Tap
+    from yukta_rx.streams.plan import Barrier, Join, Tap
 
 
 class Wired(NamedTuple):
@@ -38,6 +38,7 @@ def node_flow(
     *,
     prefetch: int,
     tap: Tap | None = None,
+    barrier: Barrier | None = None,
 ) -> Wired:
     """The output of `node`, wrapped.
 
@@ -47,6 +48,7 @@ def node_flow(
         ready: its plugin, ready to be called.
         prefetch: elements that each edge into it may hold.
         tap: sees what it emits, before its children do.
+        barrier: what is awaited before its children see that it has completed.
     """
     buffer: Flow[Any] | None = None
     if parents:
@@ -59,10 +61,21 @@ def node_flow(
         flow = flow.pipe(*node.policies.around_call(ready.element_timeout))
     else:
         flow = Flow(NodePlan(name=node.id, body=ready.body, gate=node.valve, last=Slot.CALL))
-    flow = flow.pipe(*node.clocks(), ops.status(node))
-    if tap is not None or ready.barrier is not None:
-        flow = flow.pipe(ops.record(tap, ready.barrier))
-    return Wired(flow.pipe(ops.broadcast()), buffer)
+    flow = flow.pipe(*node.clocks(), ops.status(node), *_recorded(tap, barrier), ops.broadcast())
+    return Wired(flow, buffer)
+
+
+def replay_flow(node: NodeRuntime, ready: Ready, tap: Tap | None, barrier: Barrier | None) -> Wired:
+    """The recorded output of `node` in place of the node; it has no clocks and no policies."""
+    plan = NodePlan(name=node.id, body=ready.body, gate=node.valve, last=Slot.CALL)
+    flow: Flow[Any] = Flow(plan)
+    flow = flow.pipe(ops.status(node), *_recorded(tap, barrier), ops.broadcast())
+    # What a buffer in front of the node dropped then is among what was recorded.
+    return Wired(flow, flow)
+
+
+def _recorded(tap: Tap | None, barrier: Barrier | None) -> list[ops.Operator]:
+    return [] if tap is None and barrier is None else [ops.record(tap, barrier)]
 
 
 def join_of(node: NodeRuntime) -> Join:

@@ -14,12 +14,14 @@ from yukta_rx.model.message import Message, copy_payload
 from yukta_rx.model.policy import NodePolicy, OnError
 from yukta_rx.model.times import rfc3339
 from yukta_rx.model.weight import weigh
+from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.attempts import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.operators import Operator
     from yukta_rx.security.variables import Scope, Template
     from yukta_rx.streams.clock import Clock
@@ -48,6 +50,13 @@ def guarded(policy: NodePolicy) -> bool:
         or policy.on_error is not OnError.FAIL
         or policy.element_timeout_ms is not None
     )
+
+
+def copies(node: PreparedNode, *, shared: bool) -> bool:
+    """Whether a node's plugin gets copies of the payloads; `shared` says that others hold them."""
+    # A further attempt, and a dead letter, are of the message as it came.
+    kept = node.spec.kind is PluginKind.TERMINAL or guarded(node.policy)
+    return not node.spec.pure and (shared or kept)
 
 
 def milliseconds(text: Any, template: Template, scope: Scope) -> float:

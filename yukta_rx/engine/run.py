@@ -3,7 +3,7 @@
 The run's whole outside is in its constructor: `emit` gets every event, `publish` every result.
 It knows no tracker, no store and no server.
 
-Features: ENG-05, ENG-06, CTL-02, CTL-03.
+Features: ENG-05, ENG-06, CTL-02, CTL-03, CTL-04, DUR-02.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
+from yukta_rx.engine.recording import Recorder, Recording
+from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.engine.steering import Steerable
 from yukta_rx.engine.sub_workflow import Children, Descent, StartChild
 from yukta_rx.engine.voice import Voice, ignore
@@ -27,6 +29,7 @@ from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.workflow import OnTerminalFailure
 from yukta_rx.plugins.contract import NodeContext, PluginKind
+from yukta_rx.plugins.signals import Place
 from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import Circuit, StopMode
@@ -43,8 +46,9 @@ if TYPE_CHECKING:
     from yukta_rx.engine.rates import RateMeter
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.workflow import RunOptions
+    from yukta_rx.plugins.signals import NodeSignals, SignalWaits
     from yukta_rx.streams.edge import Edge
-    from yukta_rx.streams.plan import Tap
+    from yukta_rx.streams.plan import Barrier, Tap
     from yukta_rx.streams.stage import Stage
 
 log = logging.getLogger(__name__)
@@ -87,6 +91,9 @@ class Run(Steerable):
         secrets: secrets by name; the environment's if None.
         start_child: makes runs for its nodes; None if they cannot have any.
         descent: where it stands below the run that was started from outside.
+        recorder: gets what its nodes emit; None records nothing.
+        replay: the recorded outputs that stand in for some of its nodes.
+        signals: what its nodes wait for signals with; None if nobody could send one.
     """
 
     def __init__(
@@ -109,6 +116,9 @@ class Run(Steerable):
         secrets: SecretProvider | None = None,
         start_child: StartChild | None = None,
         descent: Descent | None = None,
+        recorder: Recorder | None = None,
+        replay: Replay = NO_REPLAY,
+        signals: SignalWaits | None = None,
     ) -> None:
         super().__init__(execution_id or new_execution_id(), step_mode=step_mode)
         self.prepared = prepared
@@ -137,6 +147,7 @@ class Run(Steerable):
         self._first_failure: dict[str, Any] | None = None
         """Of a terminal, where the others may finish all the same."""
         self._draining = False
+        self._signals = signals
         self._circuit: Circuit | None = None
         self._version = 0
         self._snapshots = 0
@@ -144,6 +155,11 @@ class Run(Steerable):
         self._timers: list[Timer] = []
         self._tasks = Tasks(self._loop, lambda: None)
         self._plugins = OpenPlugins(self._pool, self._tasks)
+        self._replay = replay
+        self._shared = shared_inputs(prepared, replay)
+        self._recording: Recording | None = None
+        if recorder is not None:
+            self._recording = Recording(recorder, prepared, self._shared)
         self._opening: asyncio.Task[None] | None = None
         self._gave_up: asyncio.Future[None] = self._loop.create_future()
         self.nodes = self._make_nodes()
@@ -216,24 +232,37 @@ class Run(Steerable):
             await asyncio.wait((self._circuit.done,))
 
     async def _open_plugins(self) -> None:
-        shared = shared_inputs(self.prepared)
         for node in self.nodes.values():
             if self._verdict is not None:
                 return
-            node.context = self._context_of(node)
-            await self._plugins.open(node, node.context, shared=node.id in shared)
+            if not self._replay.replaces(node.id):
+                node.context = self._context_of(node)
+                await self._plugins.open(node, node.context, shared=node.id in self._shared)
 
     def tap_of(self, node: NodeRuntime) -> Tap | None:
         """What sees each batch that a node emits, before its children do; None for nothing."""
         return self._voice.tap_of(node)
 
+    def _tap_of(self, node: NodeRuntime) -> Tap | None:
+        tap = self.tap_of(node)
+        return tap if self._recording is None else self._recording.tap(node, tap)
+
+    def _barrier_of(self, node: NodeRuntime) -> Barrier | None:
+        ready = self._plugins.ready.get(node.id)
+        barrier = None if ready is None else ready.barrier
+        return barrier if self._recording is None else self._recording.barrier(node, barrier)
+
     def _start(self) -> None:
+        for node_id in self._replay.alone:
+            self.nodes[node_id].advance(TaskStatus.SKIPPED)
         flows = wire(
             self.prepared,
             self.nodes,
-            self._plugins.ready,
+            self._plugins.ready | self._replay.ready(),
             prefetch=self._settings.execution.prefetch,
-            tap_of=self.tap_of,
+            tap_of=self._tap_of,
+            barrier_of=self._barrier_of,
+            replay=self._replay,
         )
         self._circuit = Circuit(flows.values(), pool=self._pool, on_stall=self._stalled)
         for node_id, flow in flows.items():
@@ -289,6 +318,18 @@ class Run(Steerable):
             payload=self._payload,
             secrets=self._secrets,
             run_child=self.children.runner(node),
+            signals=self._signals_of(node),
+        )
+
+    def _signals_of(self, node: NodeRuntime) -> NodeSignals | None:
+        if self._signals is None or not node.prepared.spec.signals:
+            return None
+        return self._signals.node(self.place(node), node.clock, node.say)
+
+    def place(self, node: NodeRuntime) -> Place:
+        """Where signals for one of its nodes go."""
+        return Place(
+            self.session_id, self.workflow_id, self.execution_id, self.lineage, node.id
         )
 
     # -- stopping; on the loop
@@ -374,6 +415,8 @@ class Run(Steerable):
         self._voice.event("node.status", data, node.id)
         if not node.status.terminal:
             return
+        if self._recording is not None:
+            self._recording.ended(node)
         if node.kind is PluginKind.TERMINAL:
             self._voice.result(
                 ResultType.NODE_END,
@@ -410,6 +453,11 @@ class Run(Steerable):
         )
 
     # -- what others read
+
+    @property
+    def lineage(self) -> str:
+        """What the ids of its messages derive from."""
+        return self._lineage
 
     @property
     def workflow_id(self) -> str:

@@ -1,0 +1,261 @@
+"""ExecutionArchive: records what runs emit, and keeps the newest that ended restartable.
+
+Features: CTL-04, DUR-02.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from yukta_rx.durability.stores.checkpoints import (
+    ROW_BYTES,
+    ROW_MESSAGES,
+    WRITE_FAILED,
+    CheckpointRow,
+)
+from yukta_rx.errors import YuktaError
+from yukta_rx.model.weight import weigh
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from yukta_rx.durability.stores.archive import ArchivedRun, ExecutionArchiveStore
+    from yukta_rx.durability.stores.checkpoints import NodeCheckpoint, NodeCheckpointStore
+    from yukta_rx.model.message import Message
+    from yukta_rx.model.status import TaskStatus
+
+log = logging.getLogger(__name__)
+
+
+class ExecutionArchive:
+    """Live runs with their recorders, and the runs that ended last.
+
+    A run that is being replayed is not forgotten before that is over, even if it is no longer
+    among the newest.
+
+    Args:
+        store: keeps runs.
+        checkpoints: keeps what their nodes emitted.
+        retained: how many that ended are kept; with 0 nothing is recorded at all.
+        failed: told of each end marker that could not be written.
+    """
+
+    def __init__(
+        self,
+        store: ExecutionArchiveStore,
+        checkpoints: NodeCheckpointStore,
+        *,
+        retained: int,
+        failed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self._retained = retained
+        self._failed = failed
+        self._live: dict[str, ArchivedRun] = {}
+        self._kept: set[str] = set()
+        self._pins: Counter[str] = Counter()
+        self._doomed: set[str] = set()
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+
+    async def start(self) -> None:
+        """Learn which runs are kept already."""
+        self._kept.update(await self._store.ids())
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        await self._tasks.ended()
+
+    # -- recording
+
+    def recorder(self, execution_id: str) -> RunRecorder | None:
+        """What records a run that is about to begin; None if nothing is recorded."""
+        if not self._retained:
+            return None
+        return RunRecorder(self._checkpoints, execution_id, self._tasks, self._failed)
+
+    def begin(self, run: ArchivedRun) -> None:
+        """A run has been made."""
+        if self._retained:
+            self._live[run.execution_id] = run
+
+    async def end(
+        self,
+        execution_id: str,
+        status: TaskStatus,
+        nodes: Mapping[str, TaskStatus],
+        ended_at: datetime | None,
+    ) -> None:
+        """Keep a run that has ended; those that are too old by now are forgotten."""
+        run = self._live.get(execution_id)
+        if run is None:
+            return
+        ended = replace(run, status=status, nodes=dict(nodes), ended_at=ended_at)
+        gone: Sequence[str] = (execution_id,)
+        try:
+            gone = await self._store.put(ended, self._retained)
+            self._kept.add(execution_id)
+        except YuktaError as error:
+            log.warning("run %s cannot be restarted: %s", execution_id, error)
+        finally:
+            del self._live[execution_id]
+        for old in gone:
+            self._kept.discard(old)
+            await self._clear(old)
+
+    async def _clear(self, execution_id: str) -> None:
+        if execution_id in self._pins:
+            self._doomed.add(execution_id)
+            return
+        try:
+            await self._checkpoints.clear(execution_id)
+        except YuktaError as error:
+            log.warning("the outputs of run %s are left behind: %s", execution_id, error)
+
+    # -- what restarts need
+
+    def has(self, execution_id: str) -> bool:
+        """Whether a run, live or ended, can be run again."""
+        return execution_id in self._live or execution_id in self._kept
+
+    async def find(self, execution_id: str) -> ArchivedRun | None:
+        """A run, live or ended; None if it is not kept."""
+        return self._live.get(execution_id) or await self._store.get(execution_id)
+
+    async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
+        """What is recorded of each node of a run."""
+        return await self._checkpoints.states(execution_id)
+
+    def reader(self, execution_id: str, node_id: str) -> Callable[[], Any]:
+        """What opens the recorded output of a node."""
+        return lambda: self._checkpoints.read(execution_id, node_id)
+
+    def pin(self, execution_id: str) -> None:
+        """Keep the outputs of a run until `unpin`."""
+        self._pins[execution_id] += 1
+
+    async def unpin(self, execution_id: str) -> None:
+        """Undo one `pin`."""
+        self._pins[execution_id] -= 1
+        if self._pins[execution_id] < 1:
+            del self._pins[execution_id]
+            if execution_id in self._doomed:
+                self._doomed.remove(execution_id)
+                await self._clear(execution_id)
+
+
+class RunRecorder:
+    """Records the nodes of one run; the engine's `Recorder`."""
+
+    __slots__ = ("_execution_id", "_failed", "_store", "_tasks")
+
+    def __init__(
+        self,
+        store: NodeCheckpointStore,
+        execution_id: str,
+        tasks: Tasks,
+        failed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._execution_id = execution_id
+        self._tasks = tasks
+        self._failed = failed
+
+    def node(self, node_id: str, hold: Callable[[bool], None]) -> NodeRecorder:
+        """What records one node; it calls `hold(True)` to have the node held back."""
+        return NodeRecorder(
+            self._store, (self._execution_id, node_id), hold, self._tasks, self._failed
+        )
+
+
+class NodeRecorder:
+    """Gathers what a node emits in rows; see the engine's `NodeRecorder`."""
+
+    __slots__ = (
+        "_count",
+        "_failed",
+        "_guess",
+        "_hold",
+        "_holding",
+        "_place",
+        "_store",
+        "_tasks",
+        "_waiting",
+        "barrier",
+    )
+
+    def __init__(
+        self,
+        store: NodeCheckpointStore,
+        place: tuple[str, str],
+        hold: Callable[[bool], None],
+        tasks: Tasks,
+        failed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._hold = hold
+        self._tasks = tasks
+        self._failed = failed
+        self._waiting: list[tuple[str | None, tuple[Message, ...]]] = []
+        self._count = 0
+        self._guess = 0
+        self._holding = False
+        self.barrier: Callable[[], Awaitable[None]] | None = None
+        if not store.synchronous:
+            self.barrier = self._complete
+
+    def add(self, port: str | None, messages: Sequence[Message]) -> bool:
+        """Take a batch over; False if no more of this node is wanted."""
+        self._waiting.append((port, tuple(messages)))
+        self._count += len(messages)
+        # Good enough to bound what waits here; the store weighs.
+        self._guess += weigh(messages[0].payload) * len(messages)
+        if self._count < ROW_MESSAGES and self._guess < ROW_BYTES:
+            return True
+        wanted = self._store.append(*self._place, self._row())
+        if wanted and self._store.full and not self._holding:
+            self._holding = True
+            self._hold(True)
+            self._tasks.spawn(self._room(), f"yukta record {self._place[1]}")
+        return wanted
+
+    async def _room(self) -> None:
+        await self._store.room()
+        self._holding = False
+        self._hold(False)
+
+    def _row(self) -> CheckpointRow:
+        waiting, self._waiting = self._waiting, []
+        self._count = self._guess = 0
+        return CheckpointRow(tuple((port, msg) for port, batch in waiting for msg in batch))
+
+    def _rest(self) -> CheckpointRow | None:
+        return self._row() if self._waiting else None
+
+    def complete(self) -> None:
+        """Mark the output as whole, where there is no barrier to do so."""
+        try:
+            self._store.mark_complete(*self._place, self._rest())
+        except YuktaError as error:
+            self._not_marked(error)
+
+    async def _complete(self) -> None:
+        try:
+            marked = self._store.mark_complete(*self._place, self._rest())
+            if marked is not None:
+                await marked
+        except YuktaError as error:
+            self._not_marked(error)
+
+    def _not_marked(self, error: YuktaError) -> None:
+        log.warning("the output of node %s cannot be replayed: %s", self._place[1], error)
+        self._failed()
+        self._store.mark_incomplete(*self._place, WRITE_FAILED)

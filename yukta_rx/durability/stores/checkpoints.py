@@ -1,0 +1,172 @@
+"""NodeCheckpointStore: what each node of a run emitted, and the mark that it was all.
+
+Feature: DUR-02.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import msgspec
+
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.model import codec
+from yukta_rx.model.message import NO_HEADERS, Message, Several
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+
+ROW_MESSAGES: Final = 100
+"""Messages that a row holds at most, unless one input alone gave more."""
+
+ROW_BYTES: Final = 256 * 1024
+"""Bytes that a row holds at most, unless one input alone gave more."""
+
+OVER_CAP: Final = "output_over_cap"
+"""Reason of an incomplete output: more than the store keeps."""
+
+UNSERIALISABLE: Final = "output_unserialisable"
+"""Reason of an incomplete output: a message cannot be written."""
+
+WRITE_FAILED: Final = "write_failed"
+"""Reason of an incomplete output: the store could not write."""
+
+
+class CheckpointRow(msgspec.Struct, frozen=True):
+    """A part of what a node emitted; it covers whole inputs.
+
+    Attributes:
+        messages: in the order in which they were emitted, each with its port.
+        inputs: the inputs that were finished, as (message id, number of outputs), those without
+            an output too. Empty where only whole outputs are read: the end marker says it then.
+    """
+
+    messages: tuple[tuple[str | None, Message], ...] = ()
+    inputs: tuple[tuple[str, int], ...] = ()
+
+
+class NodeCheckpoint(msgspec.Struct, frozen=True):
+    """What is known of a node's recorded output.
+
+    Attributes:
+        complete: whether the end marker is there: this is all that the node emitted.
+        reason: why it can never be complete; None if it can.
+        messages: how many are recorded.
+    """
+
+    complete: bool = False
+    reason: str | None = None
+    messages: int = 0
+
+
+class NodeCheckpointStore(Protocol):
+    """Keeps the output of the nodes of runs.
+
+    Guarantees:
+        C1. `read` gives the rows of a node as they were appended: every message with its port, id,
+            headers, payload, attempt and causes, and the inputs; in the order of the appends.
+        C2. A node is complete from the moment that `mark_complete` has come to its end, and not
+            before; its last row, given with the mark, is there if and only if the mark is.
+        C3. `states` shows all nodes of a run of which anything is known, and none of another run.
+        C4. `append` returns False from the first row on that is not kept. Then the node is
+            incomplete for good: it is never complete, and none of its rows is read again.
+        C5. `mark_incomplete` does the same to a node, whatever was appended; not to a complete one.
+        C6. What comes for a complete node changes nothing: it stays as it was marked.
+        C7. `clear` forgets a run whole, files too, and no other; it may be called again.
+        C8. A failure raises; a node is never taken for complete, or for one without output,
+            because the store could not answer.
+
+    Not guaranteed: that rows of a node that is not complete can be read. Nodes and runs are
+    written independently of one another.
+    """
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether `append` and `mark_complete` are done when they return, for every node."""
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits to be written that nodes should be held back; see `room`."""
+
+    def append(self, execution_id: str, node_id: str, row: CheckpointRow) -> bool:
+        """Take a row over, to be written behind; False if the output of the node is not kept."""
+
+    async def room(self) -> None:
+        """Wait until it is not `full`."""
+
+    def mark_complete(
+        self, execution_id: str, node_id: str, row: CheckpointRow | None = None
+    ) -> Awaitable[None] | None:
+        """Write the last row and the end marker together; None if that is done already.
+
+        Raises:
+            StoreUnavailableError: it could not be written; the node is not complete.
+        """
+
+    def mark_incomplete(self, execution_id: str, node_id: str, reason: str) -> None:
+        """Give up the output of a node for good."""
+
+    async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
+        """What is known of each node of a run, by node id."""
+
+    def read(self, execution_id: str, node_id: str) -> AsyncIterator[CheckpointRow]:
+        """The rows of a node, drawn as they are asked for.
+
+        Raises:
+            StoreUnavailableError: they cannot be read.
+        """
+
+    async def clear(self, execution_id: str) -> None:
+        """Forget a run."""
+
+
+# --- a row as text -------------------------------------------------------------------------------
+
+
+def encode_row(row: CheckpointRow) -> bytes:
+    """Return a row as one line of JSON without its end.
+
+    Raises:
+        UnserialisablePayloadError: a message cannot be stored; `pointer` names the place.
+    """
+    messages = [
+        [
+            port,
+            {
+                "id": msg.id,
+                "causes": list(msg.causes),
+                "attempt": msg.attempt,
+                "headers": dict(msg.headers),
+                "payload": msg.payload,
+            },
+        ]
+        for port, msg in row.messages
+    ]
+    return codec.encode({"messages": messages, "inputs": [list(one) for one in row.inputs]})
+
+
+def decode_row(line: bytes, node_id: str) -> CheckpointRow:
+    """Return the row that `encode_row` was given for a node.
+
+    Raises:
+        StoreUnavailableError: this is not such a line.
+    """
+    try:
+        shown = codec.decode(line)
+        messages = tuple((port, _message(one, node_id)) for port, one in shown["messages"])
+        return CheckpointRow(messages, tuple((made, n) for made, n in shown["inputs"]))
+    except Exception as error:
+        raise StoreUnavailableError(
+            f"a recorded output of node {node_id} is damaged: {error}"
+        ) from error
+
+
+def _message(shown: Mapping[str, Any], node_id: str) -> Message:
+    headers = MappingProxyType(shown["headers"]) if shown["headers"] else NO_HEADERS
+    causes: Iterable[str] = shown["causes"]
+    known = Several(causes)
+    origin: tuple[Any, ...] = ()
+    if known:
+        origin = (known[0] if len(known) == 1 else known, node_id, 0)
+    return Message(shown["payload"], headers, origin, shown["id"], shown["attempt"])

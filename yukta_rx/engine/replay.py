@@ -1,0 +1,67 @@
+"""Replay: recorded outputs in place of nodes, in a run that begins in the middle of its graph.
+
+A replayed node is a source: it emits what was recorded, with its ports and ids, under credit, and
+ends SUCCESS; it is recorded again, so the new run can be restarted too. A node that is left alone
+has no stage: it ends SKIPPED when the run begins, and its edges are not there.
+
+Feature: CTL-04.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from yukta_rx.engine.opening import Ready
+from yukta_rx.model.message import Routed
+from yukta_rx.streams.aio import AsyncIterableBody
+from yukta_rx.streams.plan import ERROR_PORT, DeadLetter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from yukta_rx.durability.stores.checkpoints import CheckpointRow
+
+Rows: TypeAlias = "Callable[[], AsyncIterator[CheckpointRow]]"
+"""Opens a recorded output, from its beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """How a run takes up another one.
+
+    Attributes:
+        outputs: the recorded outputs, by the node that they stand in for.
+        alone: nodes that do nothing.
+    """
+
+    outputs: Mapping[str, Rows] = field(default_factory=dict)
+    alone: frozenset[str] = frozenset()
+
+    def replaces(self, node_id: str) -> bool:
+        """Whether the plugin of a node is not called."""
+        return node_id in self.outputs or node_id in self.alone
+
+    def ready(self) -> dict[str, Ready]:
+        """The sources that emit what was recorded, ready to be wired."""
+        return {
+            node_id: Ready(AsyncIterableBody(_emitter(rows)))
+            for node_id, rows in self.outputs.items()
+        }
+
+
+NO_REPLAY: Final = Replay()
+
+
+def _emitter(rows: Rows) -> Callable[[], AsyncIterator[Any]]:
+    async def emit() -> AsyncIterator[Any]:
+        async for row in rows():
+            for port, msg in row.messages:
+                if port is None:
+                    yield msg
+                elif port == ERROR_PORT:
+                    yield DeadLetter(msg)
+                else:
+                    yield Routed(port, msg)
+
+    return emit
