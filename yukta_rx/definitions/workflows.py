@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from yukta_rx.definitions.diff import WorkflowDiff, diff_definitions
+from yukta_rx.definitions.dry_run import dry_run
+from yukta_rx.definitions.graph import Graph, graph_of
 from yukta_rx.definitions.validate import Validation, validate
 from yukta_rx.definitions.views import Saved, check_match
 from yukta_rx.durability.stores.definitions import WorkflowRecord
@@ -267,6 +269,33 @@ class WorkflowService:
             self._forget((old,))
             self._say("definition.rolled_back", record)
         return Saved(record, created=False, unchanged=False, warnings=validation.warnings)
+
+    # -- looking ahead
+
+    async def graph(self, session_id: str, workflow_id: str) -> Graph:
+        """The current form as a graph with its layout.
+
+        Raises:
+            NotFoundError: there is no such session or workflow.
+        """
+        record = await self.get(session_id, workflow_id)
+        return await self._off_loop(graph_of, record.definition, self._registry)
+
+    async def dry_run(
+        self, session_id: str, workflow_id: str, payload: Any = None
+    ) -> dict[str, Any]:
+        """What a start with this payload would do, without a run; see `dry_run`.
+
+        Raises:
+            DefinitionError: the workflow would be refused today.
+            NotFoundError: there is no such session or workflow, or version of `yukta.version`.
+        """
+        record = await self.get(session_id, workflow_id)
+        if isinstance(payload, Mapping) and "yukta.version" in payload:
+            record = await self.pinned(session_id, workflow_id, payload["yukta.version"])
+        folder = record.base_dir or self._base_dir
+        prepared = await self._preparer.prepare(record.definition, folder)
+        return await self._off_loop(dry_run, prepared, self._settings, payload)
 
     # -- parts
 
