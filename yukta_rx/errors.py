@@ -457,6 +457,18 @@ class SubWorkflowError(YuktaError):
     codes = ("sub_workflow_failed", "sub_workflow_limit")
 
 
+class SignalRejectedError(BadInputError):
+    """Somebody answered a waiting message with `reject`; asking again gives the same answer."""
+
+    codes = ("signal_rejected",)
+
+
+class SignalTimeoutError(YuktaError, TimeoutError):
+    """No signal came for a message within its time, pauses not counted."""
+
+    codes = ("signal_timeout",)
+
+
 class PluginContractError(YuktaError):
     """A plugin broke its contract; names the node and what was returned."""
 

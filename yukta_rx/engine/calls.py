@@ -298,12 +298,12 @@ class PluginCall:
         """`body`, with several calls at once where the policy, or the plugin, says so."""
         concurrency = self.node.policy.concurrency
         most = concurrency.max
-        own = self.spec.calls_at_once(self.config)
-        if own is not None:
+        if self.spec.calls:
+            own: int = self.bound.fixed(self.spec.calls)
             most = min(own, most) if "max" in concurrency.model_fields_set else own
         if most == 1:
             return body
-        return ConcurrentBody(body.attempt, most, concurrency.ordered)
+        return ConcurrentBody(body.attempt, most, concurrency.ordered, bool(self.spec.calls))
 
     def _terminal_body(self) -> Body:
         shape = self.spec.shape

@@ -69,6 +69,7 @@ class LocalChildren:
             about=request.descent.about(),
             start_child=self,
             descent=request.descent,
+            signals=request.parent.signals,
         )
         request.begins(run)
         await run.execute()

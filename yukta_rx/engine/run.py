@@ -147,7 +147,7 @@ class Run(Steerable):
         self._first_failure: dict[str, Any] | None = None
         """Of a terminal, where the others may finish all the same."""
         self._draining = False
-        self._signals = signals
+        self.signals = signals
         self._circuit: Circuit | None = None
         self._version = 0
         self._snapshots = 0
@@ -322,9 +322,9 @@ class Run(Steerable):
         )
 
     def _signals_of(self, node: NodeRuntime) -> NodeSignals | None:
-        if self._signals is None or not node.prepared.spec.signals:
+        if self.signals is None or not node.prepared.spec.signals:
             return None
-        return self._signals.node(self.place(node), node.clock, node.say)
+        return self.signals.node(self.place(node), node.clock, node.say)
 
     def place(self, node: NodeRuntime) -> Place:
         """Where signals for one of its nodes go."""

@@ -69,6 +69,13 @@ class BoundConfig:
                 raise BadInputError(f"option `{name}`: {error.detail}", option=name) from error
         return self._made(values)
 
+    def fixed(self, name: str) -> Any:
+        """Return the value of a `fixed()` option by its name in the model; no message is needed."""
+        if self.constant is not None:
+            return getattr(self.constant, name)
+        field = self._model.model_fields[name]
+        return self._static.get(field.alias or name, field.default)
+
     def _made(self, values: Mapping[str, Any]) -> PluginConfig:
         try:
             return validate_config(self._model, values)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yukta_rx.model.message import Message
+    from yukta_rx.plugins.signals import NodeSignals
     from yukta_rx.streams.aio import Tasks
 
 R = TypeVar("R")
@@ -90,15 +91,16 @@ class NodeContext:
         cancelled: True once the node is to stop; a long blocking call should look at it.
         state: whatever the plugin wants to keep from `open` to `close`; None at first.
         stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
-        last_beat: `clock.now()` of the last heartbeat; read by the engine's idle clock.
         beats: how many heartbeats there were.
     """
 
     __slots__ = (
+        "_beat",
         "_count_sink",
         "_line_sink",
         "_run_blocking",
         "_run_child",
+        "_signals",
         "_tasks",
         "attempt",
         "base_dir",
@@ -106,7 +108,6 @@ class NodeContext:
         "cancelled",
         "clock",
         "execution_id",
-        "last_beat",
         "lineage",
         "node_id",
         "payload",
@@ -135,6 +136,7 @@ class NodeContext:
         payload: Any = None,
         secrets: SecretSource | None = None,
         run_child: RunChild | None = None,
+        signals: NodeSignals | None = None,
     ) -> None:
         self.execution_id = execution_id
         self.session_id = session_id
@@ -150,12 +152,13 @@ class NodeContext:
         self.stream_plugin: Any = None
         self.attempt = 1
         self.cancelled = False
-        self.last_beat = clock.now()
+        self._beat = clock.now()
         self.beats = 0
         self._line_sink = log
         self._count_sink = count
         self._run_blocking = blocking
         self._run_child = run_child
+        self._signals = signals
         self._tasks: Tasks | None = None
 
     def wall(self) -> datetime:
@@ -167,8 +170,32 @@ class NodeContext:
 
     def heartbeat(self) -> None:
         """Say that silent work goes on: the node's idle clock starts again."""
-        self.last_beat = self.clock.now()
+        self._beat = self.clock.now()
         self.beats += 1
+
+    @property
+    def last_beat(self) -> float:
+        """`clock.now()` of the last sign of life; now while a message waits for a signal."""
+        if self._signals is not None and self._signals.waiting:
+            return self.clock.now()
+        return self._beat
+
+    @property
+    def signals(self) -> NodeSignals:
+        """What a plugin that is declared with `signals=True` waits for signals with.
+
+        Raises:
+            BadInputError: the plugin is not, nothing here could send a signal, or the node has
+                ended.
+        """
+        if self._signals is None:
+            raise BadInputError(
+                f"node {self.node_id} cannot wait for signals: its plugin has to declare "
+                "signals=True, and somebody has to be able to send one, as to a run of a server"
+            )
+        if self.cancelled:
+            raise BadInputError(f"node {self.node_id} has ended and waits for no more signals")
+        return self._signals
 
     def log(self, line: str, stream: str = "stdout") -> None:
         """Write to the node's live log; a text of several lines becomes several log lines.
@@ -255,7 +282,7 @@ class NodeContext:
         return await self._run_child(workflow_id, payload, message)
 
 
-_SHARED = frozenset({"_tasks", "beats", "cancelled", "last_beat", "state"})
+_SHARED = frozenset({"_beat", "_tasks", "beats", "cancelled", "state"})
 
 
 def _shared(name: str) -> Any:

@@ -148,6 +148,7 @@ def processor(
     exact: bool = False,
     stateful: bool = False,
     signals: bool = False,
+    calls: str = "",
     **common: Unpack[Declared],
 ) -> Callable[[F], F]:
     """Declare a function `fn(msg, cfg, ctx)` or a ProcessorPlugin class as a processor.
@@ -160,6 +161,8 @@ def processor(
         exact: it always emits exactly one message per input, to the default port.
         stateful: it keeps state between messages, so it cannot run on a worker.
         signals: it waits for signals.
+        calls: for an `async def`: name of the `fixed()` option that says how many messages it
+            works on at once; `engine.concurrency.max` can only lower that.
         common: see `Declared`.
 
     Raises:
@@ -180,6 +183,7 @@ def processor(
             "exact": exact,
             "stateful": stateful,
             "signals": signals,
+            "calls": calls,
         }
         return _attach(fn, _spec(fn, type, PluginKind.PROCESSOR, shape, common, own))
 
@@ -260,6 +264,8 @@ def _attach(fn: F, spec: PluginSpec) -> F:
             raise ValueError(f"{spec.source}: port `{port}` belongs to the engine")
     if len(set(spec.ports)) < len(spec.ports):
         raise ValueError(f"{spec.source}: a port is named twice in {', '.join(spec.ports)}")
+    if spec.calls and spec.calls not in spec.config.model_fields:
+        raise TypeError(f"{spec.source}: there is no option {spec.calls}")
     if spec.exact and (spec.shape not in (Shape.SYNC, Shape.ASYNC) or spec.ports or spec.ports_of):
         raise TypeError(f"{spec.source}: exact is for a function that returns one message")
     fn.spec = spec  # type: ignore[attr-defined]

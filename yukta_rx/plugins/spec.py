@@ -68,6 +68,8 @@ class PluginSpec:
         failure_mode: whether failures are raised or emitted.
         stateful: it keeps state between messages, so it cannot run on a worker.
         signals: it waits for signals.
+        calls: name of the `fixed()` option that says how many messages an async plugin works on
+            at once; empty leaves that to `engine.concurrency`.
         replayable: a trigger that can go on after a known sequence number.
         summary: one line for the catalogue.
         example: a configuration that is valid.
@@ -93,6 +95,7 @@ class PluginSpec:
     failure_mode: FailureMode = FailureMode.FAIL
     stateful: bool = False
     signals: bool = False
+    calls: str = ""
     replayable: bool = False
     summary: str = ""
     example: Mapping[str, Any] | None = None

@@ -27,12 +27,14 @@ class ConcurrentBody:
     """A coroutine function from one element to a list, up to `most` calls at once.
 
     Outputs of one call are held back until it has ended; with `ordered` also until those of every
-    element before it are emitted.
+    element before it are emitted. With `holds` the edges have room for what the calls hold beside
+    what they may hold anyway; without, no more calls are out than an edge may hold.
     """
 
     attempt: Attempt
     most: int
     ordered: bool = True
+    holds: bool = False
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
         """A stage with a task per call."""
@@ -68,6 +70,13 @@ class ConcurrentStage(Stage):
         """Ended, in the order in which they leave."""
         self.failing = False
         self.finished = 0
+
+    def start(self) -> None:
+        """Get going, with room for what the calls hold."""
+        if self.body.holds:
+            for edge in self.ins:
+                edge.widen(self.body.most)
+        super().start()
 
     def working(self) -> bool:
         """A call is out; those that ended only wait for demand, or for their turn."""

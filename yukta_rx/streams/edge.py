@@ -140,6 +140,11 @@ class Edge:
         self.held = len(batch)
         return batch
 
+    def widen(self, n: int) -> None:
+        """Let the producer run ahead by `n` more elements, before it begins."""
+        self.prefetch += n
+        self.credit += n
+
     def untake(self, batch: list[Any], done: int) -> None:
         """Put `batch[done:]` back in front: a control action stopped the batch that it was in."""
         self.cur = batch[done:] + self.cur[self.pos :]

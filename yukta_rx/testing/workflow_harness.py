@@ -24,12 +24,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from yukta_rx.config.load import load_settings
 from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import prepare
+from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
+from yukta_rx.durability.stores.input_requests import Answer
 from yukta_rx.engine.local import LocalChildren
 from yukta_rx.model.events import EVENT_TYPES
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
+from yukta_rx.plugins.signals import APPROVE, SignalWaits
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
+from yukta_rx.streams.clock import LoopClock
 from yukta_rx.testing.marble import Marble, draw
 from yukta_rx.testing.observed import Failure, LogLine, Output, Outputs, lines_of
 from yukta_rx.testing.stand_in import registry_with
@@ -132,6 +136,7 @@ class WorkflowHarness:
             emit=self._event,
             execution_id=EXECUTION_ID,
             timeout=None,
+            signals=SignalWaits(MemoryInputRequestStore(), LoopClock(self._loop)),
             **self._options,
         )
         self._tasks = Tasks(self._loop, lambda: None)
@@ -324,6 +329,38 @@ class WorkflowHarness:
     def stop(self, mode: StopMode = StopMode.DRAIN) -> bool:
         """Stop the run; False if it has ended or drains already."""
         return self.run.stop(mode)
+
+    async def signal(
+        self, node: str, name: str, decision: str = APPROVE, data: Any = None, by: str = "test"
+    ) -> bool:
+        """Send a signal to a node: to the message that has waited longest for it.
+
+        Args:
+            node: the node.
+            name: of the signal.
+            decision: `reject`, or any other word for a yes.
+            data: any JSON value.
+            by: who answers.
+
+        Returns:
+            False if no message waits for it; the signal is kept for ten minutes then.
+
+        Raises:
+            NotFoundError: there is no such node.
+            SignalBufferFullError: the node keeps too many already.
+        """
+        place = self.run.place(self.run.node(node))
+        assert self.run.signals is not None
+        at = LoopClock(self._loop).wall()
+        answer = Answer(decision=decision, data=data, answered_by=by, answered_at=at)
+        answered = await self.run.signals.send(place, name, answer)
+        await self.settle()
+        return answered is not None
+
+    @property
+    def approvals(self) -> list[dict[str, Any]]:
+        """The messages that wait for a signal, as `GET /api/approvals` shows them."""
+        return [] if self.run.signals is None else self.run.signals.approvals(lambda _: True)
 
     # -- told by the run
 

@@ -1,0 +1,425 @@
+"""SignalWaits: who waits for which signal, and signals that came before anybody did.
+
+A wait is a request in the store before anything waits for it, and an answer is in the store
+before the waiting plugin has it. What concerns one node is done one step after the other, so a
+signal never falls between "nobody waits" and "somebody waits".
+
+Feature: CTL-05.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from yukta_rx.durability.stores.input_requests import EarlySignal, InputRequest, RequestState
+from yukta_rx.errors import BadInputError, ConflictError, SignalTimeoutError
+from yukta_rx.model.ids import id_fault, new_execution_id
+from yukta_rx.model.message import copy_payload
+from yukta_rx.model.preview import preview
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from datetime import datetime
+
+    from yukta_rx.durability.stores.input_requests import Answer, InputRequestStore
+    from yukta_rx.model.message import Message
+    from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
+
+    Say = Callable[[str, dict[str, Any]], None]
+
+KEEP_SECONDS: Final = 600.0
+"""How long a signal that came early is kept."""
+
+KEPT: Final = 100
+"""Early signals that one node keeps; one more is refused."""
+
+APPROVE: Final = "approve"
+"""The decision of a signal that names none."""
+
+
+def rejects(decision: str) -> bool:
+    """Whether a decision is a no; every other word is a yes."""
+    return decision.strip().lower() == "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What a wait gives.
+
+    Attributes:
+        name: the signal's name.
+        decision: the word of whoever answered, as they wrote it; `approve` if they gave none.
+        data: any JSON value that came with it; a copy.
+        comment: what they said about it.
+        answered_by: the actor.
+        request_id: the approval.
+    """
+
+    name: str
+    decision: str
+    data: Any
+    comment: str | None
+    answered_by: str
+    request_id: str
+
+    @property
+    def rejected(self) -> bool:
+        """Whether the answer is a no."""
+        return rejects(self.decision)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A node of a run."""
+
+    session_id: str
+    workflow_id: str
+    execution_id: str
+    lineage: str
+    node_id: str
+
+
+class _Wait:
+    """A message that waits. `woken` is done once it is answered or its time is up."""
+
+    __slots__ = ("_clock", "_due", "_timer", "_wall", "answered", "request", "say", "woken")
+
+    def __init__(
+        self, request: InputRequest, clock: PausableClock, wall: Callable[[], datetime], say: Say
+    ) -> None:
+        self.request = request
+        self.say = say
+        self.answered: InputRequest | None = None
+        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._clock = clock
+        self._wall = wall
+        self._due = None if request.remaining is None else clock.now() + request.remaining
+        self._timer: Timer | None = None
+        if self._due is not None:
+            self._timer = clock.call_at(self._due, self.wake)
+
+    def wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)
+
+    def take(self, answered: InputRequest) -> None:
+        self.answered = answered
+        self.wake()
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The approval; while the clock stands still nobody knows when it will expire."""
+        expires_at = None
+        if self._due is not None and not self._clock.paused:
+            left = timedelta(seconds=max(0.0, self._due - self._clock.now()))
+            expires_at = self._wall() + left
+        return self.request.as_dict(expires_at)
+
+
+class _Desk:
+    """The waits of one node, in the order in which they were asked, and its turn."""
+
+    __slots__ = ("closed", "turn", "waits")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waits: dict[_Wait, None] = {}
+        self.closed = False
+
+    def find(self, name: str, request_id: str | None) -> _Wait | None:
+        """The oldest wait for a signal of this name, or the one that is named."""
+        for wait in self.waits:
+            request = wait.request
+            named = request_id in (None, request.request_id)
+            if named and request.signal == name and not wait.woken.done():
+                return wait
+        return None
+
+
+class SignalWaits:
+    """The waits of all runs of an engine. Belongs to the loop.
+
+    Args:
+        store: keeps requests, answers and early signals.
+        clock: tells the time.
+    """
+
+    def __init__(self, store: InputRequestStore, clock: LoopClock) -> None:
+        self._store = store
+        self._clock = clock
+        self._runs: dict[str, dict[str, _Desk]] = {}
+        self._open: dict[str, _Wait] = {}
+
+    def node(self, place: Place, clock: PausableClock, say: Say) -> NodeSignals:
+        """What the plugin of a node waits with.
+
+        Args:
+            place: the node.
+            clock: its time, which pauses stop.
+            say: says an event of the node.
+        """
+        return NodeSignals(self, place, self._desk(place), clock, say)
+
+    def _desk(self, place: Place) -> _Desk:
+        return self._runs.setdefault(place.execution_id, {}).setdefault(place.node_id, _Desk())
+
+    async def wait(self, ask: InputRequest, desk: _Desk, clock: PausableClock, say: Say) -> Signal:
+        """Wait for the answer to a request; see `NodeSignals.wait`."""
+        async with desk.turn:
+            if desk.closed:
+                raise BadInputError(f"run {ask.execution_id} has ended and waits for nothing")
+            found = await self._ask(ask)
+            if found.state is RequestState.ANSWERED:
+                return _signal(found)
+            wait = _Wait(found, clock, self._clock.wall, say)
+            desk.waits[wait] = None
+            self._open[found.request_id] = wait
+        say("approval.requested", wait.as_dict())
+        try:
+            await wait.woken
+        except asyncio.CancelledError:
+            self._drop(wait, desk)
+            async with desk.turn:
+                if wait.answered is None:
+                    await self._close(wait, RequestState.CANCELLED)
+            raise
+        finally:
+            wait.stop()
+        if wait.answered is None:
+            shown = wait.as_dict()
+            async with desk.turn:
+                # Answered meanwhile, perhaps.
+                if wait.answered is None:
+                    self._drop(wait, desk)
+                    await self._expire(wait)
+            if wait.answered is None:
+                say("approval.expired", shown)
+                raise SignalTimeoutError(
+                    f"no signal `{ask.signal}` came for message {ask.message_id} in time",
+                    signal=ask.signal,
+                    approvalId=found.request_id,
+                )
+        return _signal(wait.answered)
+
+    async def _ask(self, ask: InputRequest) -> InputRequest:
+        try:
+            return await self._store.ask(ask, self._clock.wall())
+        except asyncio.CancelledError:
+            # The store may have written it all the same.
+            await self._store.close(ask.request_id, ask.execution_id, RequestState.CANCELLED)
+            raise
+
+    async def _expire(self, wait: _Wait) -> None:
+        if not await self._close(wait, RequestState.EXPIRED):
+            found = await self._store.get(wait.request.request_id)
+            if found is not None and found.state is RequestState.ANSWERED:
+                wait.answered = found
+
+    async def _close(self, wait: _Wait, state: RequestState) -> bool:
+        request = wait.request
+        return await self._store.close(request.request_id, request.execution_id, state)
+
+    def _drop(self, wait: _Wait, desk: _Desk) -> None:
+        desk.waits.pop(wait, None)
+        if self._open.get(wait.request.request_id) is wait:
+            del self._open[wait.request.request_id]
+
+    async def send(
+        self, place: Place, name: str, answer: Answer, request_id: str | None = None
+    ) -> str | None:
+        """Give a signal to a node: to the message that has waited longest for it, or keep it.
+
+        Args:
+            place: the node; of a live run.
+            name: of the signal.
+            answer: what it says.
+            request_id: answer this request and no other.
+
+        Returns:
+            The request that it answers; None if it is kept until the node waits for it.
+
+        Raises:
+            ConflictError: the named request is not open.
+            SignalBufferFullError: the node keeps as many as it may.
+        """
+        desk = self._desk(place)
+        async with desk.turn:
+            wait = desk.find(name, request_id)
+            if wait is None:
+                if request_id is not None:
+                    raise not_open(request_id)
+                await self._keep(place, name, answer)
+                return None
+            shown = wait.as_dict()
+            wait.take(await self._store.answer(wait.request.request_id, answer))
+            self._drop(wait, desk)
+        said = {"decision": answer.decision, "answeredBy": answer.answered_by}
+        wait.say("approval.answered", {**shown, **said})
+        return wait.request.request_id
+
+    async def _keep(self, place: Place, name: str, answer: Answer) -> None:
+        now = self._clock.wall()
+        early = EarlySignal(
+            lineage=place.lineage,
+            node_id=place.node_id,
+            signal=name,
+            answer=answer,
+            expires_at=now + timedelta(seconds=KEEP_SECONDS),
+        )
+        await self._store.keep(early, now, KEPT)
+
+    def ended(self, execution_id: str) -> bool:
+        """A run has ended: whatever waits in it is cancelled, and it has no waits any more.
+
+        Returns:
+            Whether any of its nodes had to do with signals.
+        """
+        desks = self._runs.pop(execution_id, {})
+        for desk in desks.values():
+            desk.closed = True
+            for wait in tuple(desk.waits):
+                # A plugin that ignored its own cancellation.
+                self._drop(wait, desk)
+                wait.woken.cancel()
+        return bool(desks)
+
+    # -- what others read
+
+    def wall(self) -> datetime:
+        """The time of day."""
+        return self._clock.wall()
+
+    def get(self, request_id: str) -> InputRequest | None:
+        """An open request, None if it is not open."""
+        wait = self._open.get(request_id)
+        return None if wait is None else wait.request
+
+    def approvals(self, wanted: Callable[[InputRequest], bool]) -> list[dict[str, Any]]:
+        """The open requests that are wanted, the oldest first."""
+        found = [wait for wait in self._open.values() if wanted(wait.request)]
+        found.sort(key=lambda wait: (wait.request.asked_at, wait.request.request_id))
+        return [wait.as_dict() for wait in found]
+
+    def of_run(self, execution_id: str) -> Iterator[list[InputRequest]]:
+        """For each node of a run where messages wait, their requests in order."""
+        for desk in self._runs.get(execution_id, {}).values():
+            if desk.waits:
+                yield [wait.request for wait in desk.waits]
+
+
+class NodeSignals:
+    """What a plugin waits for signals with; `ctx.signals`.
+
+    Args:
+        waits: the waits of the engine.
+        place: the node.
+        desk: its waits.
+        clock: its time, which pauses stop.
+        say: says an event of the node.
+    """
+
+    __slots__ = ("_clock", "_desk", "_place", "_say", "_waits")
+
+    def __init__(
+        self, waits: SignalWaits, place: Place, desk: _Desk, clock: PausableClock, say: Say
+    ) -> None:
+        self._waits = waits
+        self._place = place
+        self._desk = desk
+        self._clock = clock
+        self._say = say
+
+    @property
+    def waiting(self) -> int:
+        """How many messages of the node wait now."""
+        return len(self._desk.waits)
+
+    async def wait(
+        self,
+        name: str,
+        msg: Message,
+        *,
+        timeout: float | None,  # noqa: ASYNC109  (it is written down, and pauses stop it)
+        prompt: str | None = None,
+    ) -> Signal:
+        """Wait until somebody sends the signal; the node's idle clock does not run meanwhile.
+
+        The answer is written down with the message: where the same message comes again, in a
+        further attempt or in a run that goes on from this one, it is given again at once. So
+        several waits for one message need different names.
+
+        Args:
+            name: of the signal: 1 to 128 of `A-Z a-z 0-9 . _ -`.
+            msg: the message that waits.
+            timeout: seconds at most, pauses not counted; None waits for ever.
+            prompt: what is asked, for people.
+
+        Raises:
+            SignalTimeoutError: the time is up.
+            BadInputError: the name or the time cannot be used, or the run has ended.
+        """
+        if fault := id_fault("signal", name):
+            raise BadInputError(fault, option="signal")
+        if timeout is not None and not 0 < timeout < math.inf:
+            raise BadInputError(f"a wait takes a number of seconds above 0, not {timeout!r}")
+        place = self._place
+        request = InputRequest(
+            request_id=new_execution_id(),
+            session_id=place.session_id,
+            workflow_id=place.workflow_id,
+            execution_id=place.execution_id,
+            lineage=place.lineage,
+            node_id=place.node_id,
+            message_id=msg.id,
+            signal=name,
+            asked_at=self._waits.wall(),
+            remaining=timeout,
+            prompt=prompt,
+            payload_preview=preview(msg.payload),
+        )
+        return await self._waits.wait(request, self._desk, self._clock, self._say)
+
+
+def _signal(answered: InputRequest) -> Signal:
+    answer = answered.answer
+    assert answer is not None, "an answered request has an answer"
+    return Signal(
+        name=answered.signal,
+        decision=answer.decision,
+        data=copy_payload(answer.data),
+        comment=answer.comment,
+        answered_by=answer.answered_by,
+        request_id=answered.request_id,
+    )
+
+
+def not_open(request_id: str, state: str | None = None) -> ConflictError:
+    """Return the error of an approval that waits for no answer (any more)."""
+    said = "it waits no more" if state is None else f"it is {state}"
+    members = {} if state is None else {"state": state}
+    return ConflictError(
+        f"approval {request_id} cannot be answered: {said}",
+        code="already_answered",
+        approvalId=request_id,
+        **members,
+    )
+
+
+__all__ = [
+    "APPROVE",
+    "KEEP_SECONDS",
+    "KEPT",
+    "NodeSignals",
+    "Place",
+    "Signal",
+    "SignalWaits",
+    "not_open",
+    "rejects",
+]
