@@ -78,6 +78,8 @@ class NodeRuntime:
         "drops",
         "ended_at",
         "error",
+        "held_alone",
+        "held_at",
         "on_dropped",
         "outcome",
         "parents",
@@ -131,6 +133,9 @@ class NodeRuntime:
         self.parents: tuple[NodeRuntime, ...] = ()
         self.paused = False
         self.paused_at: str | None = None
+        self.held_at: str | None = None
+        self.held_alone = False
+        """Paused by a breakpoint and by nothing else, so it goes on when that lets go."""
         self.stopped_alone = False
         """Stopped by a command of its own: its children see a normal end, not a cut."""
         self.status = TaskStatus.PENDING
@@ -286,6 +291,8 @@ class NodeRuntime:
             self._meter = RateMeter(self._loop.time())
         elif status.terminal:
             self.ended_at = self.wall()
+            self.paused = self.held_alone = False
+            self.paused_at = None
         self._changed(self, previous)
 
     # -- steering
@@ -293,7 +300,9 @@ class NodeRuntime:
     def pause(self) -> bool:
         """Take no new message and stop the node's clock; False if it was paused already."""
         if self.paused or self.status.terminal:
-            return False
+            # One that a breakpoint has paused now stays so when the breakpoint lets go.
+            was_held_alone, self.held_alone = self.held_alone, False
+            return was_held_alone
         self.paused = True
         self.paused_at = rfc3339(self.wall())
         self.valve.pause()
@@ -304,7 +313,7 @@ class NodeRuntime:
         """Undo `pause`; False if it was not paused."""
         if not self.paused:
             return False
-        self.paused = False
+        self.paused = self.held_alone = False
         self.paused_at = None
         self.clock.resume()
         self.valve.resume()
@@ -368,7 +377,9 @@ class NodeRuntime:
 
     def _held(self, msg: Message) -> None:
         """A breakpoint holds a message: the node is paused until it is resumed or stepped."""
+        alone = not self.paused
         self.pause()
+        self.held_alone, self.held_at = alone, rfc3339(self.wall())
         self.say("node.breakpoint_hit", {"messageId": msg.id})
 
     def stop(self, mode: StopMode) -> bool:
@@ -376,6 +387,7 @@ class NodeRuntime:
         if self.status.terminal or self.stage is None or self.stage.draining:
             return False
         if mode is StopMode.DRAIN:
+            self.clear_breakpoints()
             self.resume()
             self.stopped_alone = True
             if self.buffer is None:
@@ -434,7 +446,7 @@ class NodeRuntime:
             "skipping": self.valve.skipping,
         }
         if self.valve.held is not None:
-            held = {"messageId": self.valve.held.id, "since": self.paused_at}
+            held = {"messageId": self.valve.held.id, "since": self.held_at}
             shown["held"] = {**held, "reason": "breakpoint"}
         if self.error is not None:
             shown["error"] = self.failure()

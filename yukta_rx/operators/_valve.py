@@ -37,6 +37,7 @@ class Valve:
     __slots__ = (
         "_found",
         "_going",
+        "_held",
         "_held_on",
         "_hits",
         "_on_hold",
@@ -44,7 +45,6 @@ class Valve:
         "_round_trip",
         "_skipping",
         "_stage",
-        "held",
     )
 
     def __init__(
@@ -62,10 +62,9 @@ class Valve:
         """The element to hold once those before it went through, found by asking once."""
         self._going: Edge | None = None
         """Where the batch that is going into the call begins with an element that was held."""
-        self.held: Any = None
-        """The element that a breakpoint holds; None if none is held."""
+        self._held: Any = None
         self._held_on: Edge | None = None
-        """The edge whose first element that is."""
+        """The edge whose first element is held."""
 
     @property
     def paused(self) -> bool:
@@ -81,8 +80,12 @@ class Valve:
     @property
     def holds(self) -> bool:
         """Whether a breakpoint holds an element, which is `held`."""
-        stage = self._stage
-        return self._held_on is not None and stage is not None and not stage.ended
+        return self._held_on is not None and not self._held_on.dst.ended
+
+    @property
+    def held(self) -> Any:
+        """The element that a breakpoint holds; None if none is held."""
+        return self._held if self.holds else None
 
     def replace_held(self, item: Any) -> None:
         """Let `item` stand in the place of the element that a breakpoint holds; it is held too.
@@ -91,7 +94,7 @@ class Valve:
             ValueError: none is held.
         """
         self._holding().replace_first(item)
-        self.held = item
+        self._held = item
 
     def drop_held(self) -> Any:
         """Take out the element that a breakpoint holds, count it as discarded and return it.
@@ -117,7 +120,7 @@ class Valve:
         return self._held_on
 
     def _let_go(self) -> None:
-        self.held = self._held_on = None
+        self._held = self._held_on = None
 
     def resume(self) -> None:
         """Open; an element that a breakpoint holds goes through."""
@@ -213,7 +216,7 @@ class Valve:
         stage.turn = stage.ins.index(edge)
         self._found = _NOTHING
         self.pause()
-        self.held, self._held_on = item, edge
+        self._held, self._held_on = item, edge
         self._on_hold(item)
 
     def limit(self, n: int) -> int:
