@@ -171,6 +171,9 @@ class ConflictError(YuktaError):
         "not_queued",
         "already_answered",
         "in_use",
+        "supervisor_disabled",
+        "lease_expired",
+        "loop_guard",
     )
 
 
