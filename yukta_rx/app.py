@@ -38,11 +38,13 @@ from yukta_rx.control.desk import Desk
 from yukta_rx.control.gateway import ControlGateway
 from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.control.reviewers import Reviewers
+from yukta_rx.control.scheduler import Scheduler
 from yukta_rx.control.sequencer import Sequencer
 from yukta_rx.control.starter import Outlets, Starter, StartRequest
 from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
+from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
 from yukta_rx.engine.watchdog import Watchdog
 from yukta_rx.errors import ConfigError, CursorExpiredError, NotFoundError, UnavailableError
@@ -180,15 +182,18 @@ class Engine:
             now=clock.wall,
             emit=self._emit,
         )
+        scheduler = Scheduler(settings, clock, MemoryQueuedStartStore(), self.meters, self._emit)
         starter = Starter(
             settings=settings,
             definitions=self.definitions,
             preparer=preparer,
+            scheduler=scheduler,
             outlets=Outlets(
+                announce=self.tracker.announce,
                 track=self.tracker.track,
                 emit=self._emit,
                 publish=self._publisher,
-                abandon=self.tracker.abandon,
+                dismiss=self.tracker.dismiss,
                 count=self._counted,
             ),
             pool=pool,
@@ -200,7 +205,7 @@ class Engine:
         self.sequencer = Sequencer(
             settings,
             clock,
-            Desk(starter, self.tracker),
+            Desk(starter, self.tracker, scheduler),
             trail,
             Reviewers(self._reviewers, control.review_timeout.total_seconds()),
             IdempotencyWindow(settings, clock.now),
@@ -208,7 +213,6 @@ class Engine:
         self._stack.push_async_callback(self.sequencer.close)
         self.gateway = ControlGateway(starter, self.sequencer, self.tracker, trail)
         self.meters.before_scrape.append(starter.report_counts)
-        self.meters.watch("yukta.executions.running", lambda: len(starter.roots))
         await self.tracker.start()
         self._stack.push_async_callback(self.tracker.stop)
         limit = settings.watchdog.limit.total_seconds()

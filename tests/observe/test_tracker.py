@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from yukta_rx.errors import EngineError
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.testing.clock import virtual_time
 
@@ -304,9 +305,9 @@ async def test_a_run_that_will_not_end_by_itself_is_ended(new_scene, now) -> Non
     async with new_scene() as scene:
         channel = scene.results.channel("r1", "s")
         scene.start()
-        scene.tracker.abandon("r1", "a defect")
-        scene.tracker.abandon("r1", "again")
-        scene.tracker.abandon("gone", "never was")
+        scene.tracker.dismiss("r1", TaskStatus.ERROR, EngineError("a defect"))
+        scene.tracker.dismiss("r1", TaskStatus.ERROR, EngineError("again"))
+        scene.tracker.dismiss("gone", TaskStatus.ERROR, EngineError("never was"))
 
         assert await scene.tracker.wait("r1", 1)
         assert scene.tracker.summary("r1")["error"] == {"code": "engine", "detail": "a defect"}

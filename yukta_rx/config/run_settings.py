@@ -184,6 +184,16 @@ class SupervisorGroup(Group):
     dry_run: bool = setting(
         False, "Record the commands of supervisors without applying them.", feature="CTL-07"
     )
+    loop_guard_commands: int = setting(
+        10,
+        "How often within the window a supervisor may give the same command to the same target;"
+        " one more switches it off. 0 lets it.",
+        feature="CTL-07",
+        ge=0,
+    )
+    loop_guard_window: timedelta = setting(
+        timedelta(seconds=60), "The window of the loop guard.", feature="CTL-07"
+    )
     rules: SupervisorRulesGroup = SupervisorRulesGroup()
 
 

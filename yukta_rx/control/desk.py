@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from yukta_rx.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
+    from yukta_rx.control.scheduler import Scheduler
     from yukta_rx.control.starter import Starter
     from yukta_rx.engine.run import Run
     from yukta_rx.model.status import TaskStatus
@@ -33,10 +34,12 @@ class Desk:
     Attributes:
         starter: starts runs and owns the live ones.
         tracker: knows every run.
+        scheduler: gives slots to starts.
     """
 
     starter: Starter
     tracker: Tracker
+    scheduler: Scheduler
 
     def target(self, execution_id: str) -> Target | None:
         """A run, live or ended; None if none is known."""

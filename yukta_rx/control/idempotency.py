@@ -93,3 +93,9 @@ class IdempotencyWindow:
             raise
         first.set_result(made)
         return made, False
+
+    def forget(self, scope: tuple[str, str, str], made: object) -> None:
+        """Let a repeat start anew, where what `made` began has failed after all."""
+        entry = self._entries.get(scope)
+        if entry is not None and entry.first.done() and entry.first.result() is made:
+            del self._entries[scope]

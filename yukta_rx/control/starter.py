@@ -1,34 +1,43 @@
 """Starter: from a request to a live run, and the owner of every live run.
 
-Features: ADM-02, ENG-06, ENG-07.
+A start is planned (everything is looked up, checked and made ready), admitted (it has a slot, or
+waits for one, or is refused), recorded, and made: a run that begins at once. Callers wait for that
+and may go away; the start goes on.
+
+Features: ADM-01, ADM-02, ENG-06, ENG-07.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError as PydanticError
-
 from yukta_rx.control.idempotency import IdempotencyWindow
-from yukta_rx.definitions.parse import fault_of
+from yukta_rx.control.pending_start import PendingStart, Started
+from yukta_rx.control.start_checks import breakpoints_of, check_request
+from yukta_rx.control.start_request import Plan, StartRequest
+from yukta_rx.durability.stores.queued_starts import QueuedStart
 from yukta_rx.engine.progress import new_counts
 from yukta_rx.engine.run import Run
-from yukta_rx.engine.sub_workflow import Descent
-from yukta_rx.errors import Fault, UnavailableError, ValidationError
+from yukta_rx.errors import EngineError, YuktaError
+from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.ids import new_execution_id
+from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import RunOptions
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
     from yukta_rx.config.settings import Settings
+    from yukta_rx.control.scheduler import Scheduler
+    from yukta_rx.control.tickets import Ticket
     from yukta_rx.definitions.prepare import Preparer
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.engine.sub_workflow import ChildRequest
-    from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.results import ResultEvent
     from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.clock import LoopClock
@@ -37,77 +46,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRequest:
-    """What is asked for.
-
-    Attributes:
-        session_id: the session of the workflow.
-        workflow_id: the workflow.
-        payload: the start payload; members `yukta.*` are the engine's own.
-        labels: shown with the run.
-        step_mode: begin paused.
-        options: override the document's `options`.
-        idempotency_key: repeats with the same key get the first run.
-        actor: who asks.
-        via: REST, MCP, CLI, SUPERVISOR or ENGINE.
-    """
-
-    session_id: str
-    workflow_id: str
-    payload: Any = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    step_mode: bool = False
-    options: Mapping[str, Any] | None = None
-    idempotency_key: str | None = None
-    actor: str = "anonymous"
-    via: str = "REST"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A run that was started, or found by its idempotency key."""
-
-    execution_id: str
-    session_id: str
-    status: str
-    definition_version: str
-    replayed: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        """The body of the answer to a start."""
-        run = f"/api/executions/{self.execution_id}"
-        results = f"/api/sessions/{self.session_id}/executions/{self.execution_id}/results"
-        return {
-            "executionId": self.execution_id,
-            "status": self.status,
-            "definitionVersion": self.definition_version,
-            "links": {
-                "self": run,
-                "progress": f"{run}/progress",
-                "results": results,
-                "logs": f"{run}/logs",
-                "stop": f"{run}/stop",
-            },
-        }
-
-
 @dataclass(frozen=True, slots=True)
 class Outlets:
     """Where a new run says what happens: made by the one who keeps track of runs.
 
     Attributes:
+        announce: told of a run that has to wait for its slot: the ids of run, session and
+            workflow, and what is shown with it.
         track: told of a run before it starts.
         emit: gets its events.
         publish: gives the function that gets its results.
-        abandon: told of a run that ended without saying so, and why.
+        dismiss: ends a run that will not say so itself: its id, how, and why.
         count: told what plugins counted: node type, outcome, how many.
     """
 
+    announce: Callable[[str, str, str, Mapping[str, Any]], None]
     track: Callable[[Run], None]
     emit: Callable[[ExecutionEvent], None]
     publish: Callable[[Run], Callable[[ResultEvent], None]]
-    abandon: Callable[[str, str], None]
+    dismiss: Callable[[str, TaskStatus, YuktaError], None]
     count: Callable[[str, str, int], None]
 
 
@@ -120,6 +77,7 @@ class Starter:
         settings: Settings,
         definitions: DefinitionService,
         preparer: Preparer,
+        scheduler: Scheduler,
         outlets: Outlets,
         pool: BlockingPool,
         clock: LoopClock,
@@ -127,6 +85,7 @@ class Starter:
         self._settings = settings
         self._definitions = definitions
         self._preparer = preparer
+        self.scheduler = scheduler
         self._outlets = outlets
         self._pool = pool
         self._clock = clock
@@ -134,7 +93,6 @@ class Starter:
         self._loop = asyncio.get_running_loop()
         self._all_ended = asyncio.Event()
         self._tasks = Tasks(self._loop, self._all_ended.set)
-        self._closing = False
         self._starting = 0
         self._none_starting = asyncio.Event()
         self._none_starting.set()
@@ -147,61 +105,195 @@ class Starter:
         return [run for run in self.live.values() if not run.borrowed]
 
     def in_use(self, session_id: str, workflow_id: str | None) -> bool:
-        """Whether the session, or one workflow of it, has live runs."""
-        return any(
+        """Whether the session, or one workflow of it, has runs that go on or wait for a slot."""
+        return bool(self.scheduler.waiting_ids(session_id, workflow_id)) or any(
             run.session_id == session_id and workflow_id in (None, run.workflow_id)
             for run in self.live.values()
         )
 
-    async def start(self, request: StartRequest) -> Started:
-        """Start a run; the id is handed out once it has begun.
+    async def start(self, request: StartRequest, patience: float | None = None) -> Started:
+        """Start a run; the id is handed out once it has begun, or waits longer than that.
+
+        A caller that is cancelled while the start waits for a slot leaves it waiting.
+
+        Args:
+            request: what to start.
+            patience: seconds to wait for a slot; then the answer has status QUEUED. None waits
+                for as long as it takes.
 
         Raises:
             NotFoundError: there is no such session or workflow.
             ValidationError: the workflow, the options or a payload member is refused.
             IdempotencyKeyReusedError: the key was used for another request.
+            RejectedError: it does not fit the limits, or waited too long.
+            ConflictError: it was stopped while it waited.
             UnavailableError: the server is shutting down.
         """
         if request.idempotency_key is None:
-            return await self._start(request)
-        body = {
-            "payload": request.payload,
-            "labels": dict(request.labels),
-            "stepMode": request.step_mode,
-            "options": None if request.options is None else dict(request.options),
-        }
+            return await (await self._admitted(request)).answer(patience)
         scope = (request.session_id, request.workflow_id, request.idempotency_key)
-        started: Started
-        started, replayed = await self._idempotency.run(scope, body, lambda: self._start(request))
-        return replace(started, replayed=replayed)
+        pending: PendingStart
+        pending, replayed = await self._idempotency.run(
+            scope, request.body(), lambda: self._admitted(request, scope)
+        )
+        return replace(await pending.answer(patience), replayed=replayed)
 
-    def _check_open(self) -> None:
-        if self._closing:
-            raise UnavailableError("the server is shutting down", code="shutting_down")
+    # -- the steps of a start
 
-    async def _start(self, request: StartRequest) -> Started:
-        self._check_open()
+    async def _admitted(
+        self, request: StartRequest, scope: tuple[str, str, str] | None = None
+    ) -> PendingStart:
+        """Plan a start and let it in: its run has begun, or it waits for its slot."""
+        self.scheduler.check_open(request.session_id, request.workflow_id)
         self._starting += 1
         self._none_starting.clear()
         try:
-            return await self._begin(request)
+            return await self._admit(await self._plan(request), scope)
         finally:
             self._starting -= 1
             if not self._starting:
                 self._none_starting.set()
 
-    async def _begin(self, request: StartRequest) -> Started:
-        run = await self._make(request)
-        self._all_ended.clear()
-        self._tasks.spawn(self._execute(run), f"yukta run {run.execution_id}")
-        # One turn of the loop, in which the run begins.
-        await asyncio.sleep(0)
-        return Started(
-            execution_id=run.execution_id,
-            session_id=run.session_id,
-            status=str(run.status),
-            definition_version=run.prepared.version,
+    async def _plan(self, request: StartRequest, child: ChildRequest | None = None) -> Plan:
+        """Look up, check and make ready all that the run needs; nothing has happened yet."""
+        check_request(request)
+        session = await self._definitions.session_record(request.session_id)
+        record = await self._definitions.get(request.session_id, request.workflow_id)
+        base_dir = record.base_dir or self._definitions.base_dir
+        prepared = await self._preparer.prepare(record.definition, base_dir)
+        execution_id = new_execution_id()
+        return Plan(
+            request=request,
+            execution_id=execution_id,
+            prepared=prepared,
+            base_dir=base_dir,
+            timeout=session.config.execution_timeout,
+            options=_options_of(record.definition, request),
+            breakpoints=breakpoints_of(
+                request.breakpoints, execution_id, prepared, self._settings, self._pool
+            ),
+            child=child,
         )
+
+    async def _admit(self, plan: Plan, scope: tuple[str, str, str] | None) -> PendingStart:
+        asked, execution_id = plan.request, plan.execution_id
+        announced = False
+
+        def refused(status: TaskStatus, error: YuktaError) -> None:
+            if announced:
+                self._outlets.dismiss(execution_id, status, error)
+
+        def forget(pending: PendingStart) -> None:
+            if scope is not None:
+                self._idempotency.forget(scope, pending)
+
+        ticket = self.scheduler.admit(
+            execution_id,
+            asked.session_id,
+            asked.workflow_id,
+            priority=asked.priority,
+            refused=refused,
+        )
+        pending = PendingStart(
+            execution_id, asked.session_id, plan.prepared.version, self.scheduler, forget
+        )
+        try:
+            waits = ticket.waiting
+            await self._record(plan, ticket)
+            if not waits:
+                # Nothing is awaited from here to where `live` has the run.
+                self.scheduler.check_open(asked.session_id, asked.workflow_id)
+                self._begin(self._make(plan), pending)
+        except BaseException:
+            self.scheduler.drop(ticket)
+            raise
+        if not waits:
+            # One turn of the loop, in which the run begins.
+            await asyncio.sleep(0)
+            return pending
+        if ticket.waiting:
+            self._announce(plan, ticket)
+            announced = True
+        self._spawn(self._begin_later(plan, ticket, pending), f"yukta start {execution_id}")
+        return pending
+
+    async def _record(self, plan: Plan, ticket: Ticket) -> None:
+        """Write down that the start was admitted, before anybody is told its id."""
+        if not ticket.waiting:
+            return
+        asked = plan.request
+        own = {"idempotencyKey": asked.idempotency_key, "actor": asked.actor, "via": asked.via}
+        await self.scheduler.store(
+            ticket,
+            QueuedStart(
+                execution_id=plan.execution_id,
+                session_id=asked.session_id,
+                workflow_id=asked.workflow_id,
+                definition_version=plan.prepared.version,
+                priority=asked.priority,
+                queued_at=ticket.queued_at,
+                request={**asked.body(), **own},
+            ),
+        )
+
+    def _announce(self, plan: Plan, ticket: Ticket) -> None:
+        """Let a run be seen that waits for its slot."""
+        ids = plan.execution_id, plan.request.session_id, plan.request.workflow_id
+        about = {**plan.about, "definitionVersion": plan.prepared.version}
+        self._outlets.announce(*ids, about)
+        waiting = self.scheduler.announced(ticket)
+        execution_id, session_id, workflow_id = ids
+        self._outlets.emit(
+            ExecutionEvent(
+                type="execution.queued",
+                time=ticket.queued_at,
+                session_id=session_id,
+                workflow_id=workflow_id,
+                execution_id=execution_id,
+                data={"position": waiting.position, "reason": str(waiting.reason)},
+            )
+        )
+
+    async def _begin_later(self, plan: Plan, ticket: Ticket, pending: PendingStart) -> None:
+        """Wait for the slot, then run to the end."""
+        try:
+            await ticket.granted
+        except YuktaError as error:
+            # Its end has been said. Whoever stopped it meant the repeats of the start too.
+            pending.failed(error, remembered=error.code == "execution_not_running")
+            await self.scheduler.forget(ticket)
+            return
+        try:
+            await self.scheduler.claim(ticket)
+            self.scheduler.check_open(plan.request.session_id, plan.request.workflow_id)
+            run = self._make(plan)
+        except Exception as error:
+            self.scheduler.release(plan.execution_id)
+            self._fail_late(plan, pending, error)
+            return
+        except BaseException:
+            self.scheduler.release(plan.execution_id)
+            raise
+        pending.begun(str(TaskStatus.RUNNING))
+        await self._execute(run)
+
+    def _fail_late(self, plan: Plan, pending: PendingStart, error: Exception) -> None:
+        """A start that had its slot could not begin."""
+        known = error if isinstance(error, YuktaError) else EngineError(f"{error!r}")
+        if known is not error:
+            log.exception("start %s failed with a defect of the engine", plan.execution_id)
+        closing = known.code == "shutting_down"
+        status = TaskStatus.CANCELLED if closing else TaskStatus.ERROR
+        self._outlets.dismiss(plan.execution_id, status, known)
+        pending.failed(error)
+
+    def _begin(self, run: Run, pending: PendingStart) -> None:
+        self._spawn(self._execute(run), f"yukta run {run.execution_id}")
+        pending.begun(str(TaskStatus.RUNNING))
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._all_ended.clear()
+        self._tasks.spawn(work, name)
 
     async def run_child(self, request: ChildRequest) -> None:
         """Run a workflow below another run, to its end; see `StartChild`.
@@ -209,31 +301,20 @@ class Starter:
         It takes no slot, and a shutdown leaves it to its parent, which may need it to drain.
         """
         parent = request.parent
-        run = await self._make(
-            StartRequest(
-                session_id=parent.session_id,
-                workflow_id=request.workflow_id,
-                payload=request.payload,
-                actor=parent.about["actor"],
-                via="ENGINE",
-            ),
-            request,
+        asked = StartRequest(
+            session_id=parent.session_id,
+            workflow_id=request.workflow_id,
+            payload=request.payload,
+            actor=parent.about["actor"],
+            via="ENGINE",
         )
+        run = self._make(await self._plan(asked, request))
         request.begins(run)
         await self._execute(run)
 
-    async def _make(self, request: StartRequest, child: ChildRequest | None = None) -> Run:
-        """Make a run and register it as live; nothing is awaited after that."""
-        _check_request(request)
-        session = await self._definitions.session_record(request.session_id)
-        record = await self._definitions.get(request.session_id, request.workflow_id)
-        base_dir = record.base_dir or self._definitions.base_dir
-        prepared = await self._preparer.prepare(record.definition, base_dir)
-        # Nothing is awaited from here to where `live` has the run, so a shutdown sees it.
-        if child is None:
-            self._check_open()
-        descent = Descent() if child is None else child.descent
-        about = {"actor": request.actor, "via": request.via, "labels": dict(request.labels)}
+    def _make(self, plan: Plan) -> Run:
+        """Make a run and register it as live."""
+        asked, child = plan.request, plan.child
         listeners = [] if child is None else [child.collect]
 
         def publish(result: ResultEvent) -> None:
@@ -241,25 +322,28 @@ class Starter:
                 listener(result)
 
         run = Run(
-            prepared,
-            payload=request.payload,
+            plan.prepared,
+            payload=asked.payload,
             settings=self._settings,
             emit=self._outlets.emit,
             publish=publish,
-            session_id=request.session_id,
+            session_id=asked.session_id,
+            execution_id=plan.execution_id,
             lineage=None if child is None else child.lineage,
-            base_dir=base_dir,
-            timeout=session.config.execution_timeout,
-            options=_options_of(record.definition, request),
-            step_mode=request.step_mode,
-            about={**about, **descent.about()},
+            base_dir=plan.base_dir,
+            timeout=plan.timeout,
+            options=plan.options,
+            step_mode=asked.step_mode,
+            about=plan.about,
             pool=self._pool,
             start_child=self.run_child,
-            descent=descent,
+            descent=plan.descent,
         )
+        for breakpoint in plan.breakpoints:
+            breakpoint.apply(run)
         listeners.append(self._outlets.publish(run))
-        self.live[run.execution_id] = run
         self._outlets.track(run)
+        self.live[run.execution_id] = run
         return run
 
     async def _execute(self, run: Run) -> None:
@@ -267,10 +351,18 @@ class Starter:
             await run.execute()
         except Exception as error:
             log.exception("run %s ended with a defect of the engine", run.execution_id)
-            self._outlets.abandon(run.execution_id, f"a defect of the engine: {error!r}")
+            defect = EngineError(f"a defect of the engine: {error!r}")
+            self._outlets.dismiss(run.execution_id, TaskStatus.ERROR, defect)
         finally:
+            self._ended(run)
+
+    def _ended(self, run: Run) -> None:
+        """The run is over, however it came to that; its slot is free."""
+        try:
             self._report(run)
+        finally:
             del self.live[run.execution_id]
+            self.scheduler.release(run.execution_id)
 
     def report_counts(self) -> None:
         """Pass on what the plugins of live runs counted; the end of a run does so by itself."""
@@ -282,49 +374,28 @@ class Starter:
             self._outlets.count(plugin, outcome, n)
 
     async def shutdown(self, grace: float) -> None:
-        """Refuse what would start, wait for the live runs `grace` seconds, then cancel them."""
-        self._closing = True
+        """Refuse what would start or waits, give live runs `grace` seconds, then cancel them."""
+        self.scheduler.close()
         for run in self.roots:
             run.stop(StopMode.DRAIN)
         try:
             async with asyncio.timeout(grace):
                 await self._none_starting.wait()
-                if self.live:
+                if self._tasks:
                     await self._all_ended.wait()
         except TimeoutError:
             late = self.roots
             log.warning("cancelling %d runs that did not drain in time", len(late))
             for run in late:
                 run.stop(StopMode.CANCEL)
-            if self.live:
+            if self._tasks:
                 await self._all_ended.wait()
-
-
-def _check_request(request: StartRequest) -> None:
-    faults: list[Fault] = []
-    if request.options:
-        try:
-            options = RunOptions.model_validate(dict(request.options))
-        except PydanticError as error:
-            found = (fault_of(dict(request.options), item) for item in error.errors())
-            faults += [Fault(f"/options{item.pointer}", item.code, item.detail) for item in found]
-        else:
-            if options.lossless:
-                detail = "this version does not check that nothing is lost"
-                faults.append(Fault("/options/lossless", "not_supported", detail))
-    if isinstance(request.payload, Mapping):
-        priority = request.payload.get("yukta.priority", 0)
-        if isinstance(priority, bool) or not isinstance(priority, int | float):
-            detail = "must be a number, higher first"
-            faults.append(Fault("/payload/yukta.priority", "invalid_value", detail))
-        if "yukta.version" in request.payload:
-            detail = "this version keeps only the current form of a workflow"
-            faults.append(Fault("/payload/yukta.version", "not_supported", detail))
-    if faults:
-        raise ValidationError(faults)
 
 
 def _options_of(definition: WorkflowDefinition, request: StartRequest) -> RunOptions:
     """The definition's options, each overridden by what the request says."""
     own = definition.options.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return RunOptions.model_validate({**own, **(request.options or {})})
+
+
+__all__ = ["Outlets", "Plan", "StartRequest", "Started", "Starter"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.times import rfc3339
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.errors import YuktaError
 
 OWN: Final = ("execution.", "node.", "edge.")
 """Families of what a run itself does; nothing of these comes after its end."""
@@ -101,7 +102,12 @@ class RunState:
         self.nodes: dict[str, NodeMark] = {}
 
     def describe(self, about: Mapping[str, Any]) -> None:
-        """Take over what the starter of the run says: actor, labels, depth, parentExecutionId."""
+        """Take over what the starter of the run says.
+
+        Args:
+            about: any of actor, labels, depth, parentExecutionId, definitionVersion.
+        """
+        self.definition_version = about.get("definitionVersion", self.definition_version)
         self.actor = about.get("actor", self.actor)
         self.labels = dict(about.get("labels") or self.labels)
         self.depth = about.get("depth", self.depth)
@@ -120,6 +126,21 @@ class RunState:
             return not event.type.startswith(OWN)
         change = _CHANGES.get(event.type)
         return True if change is None else change(self, event)
+
+    def end(self, status: TaskStatus, error: YuktaError, now: datetime) -> ExecutionEvent:
+        """The event of an end that the run does not say itself; a cancelled one has no error."""
+        totals = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
+        data: dict[str, Any] = {"status": str(status), "totals": totals}
+        if status is not TaskStatus.CANCELLED:
+            data["error"] = {"code": error.code, "detail": error.detail}
+        return ExecutionEvent(
+            type="execution.finished",
+            time=now,
+            session_id=self.session_id,
+            workflow_id=self.workflow_id,
+            execution_id=self.execution_id,
+            data=data,
+        )
 
     def counts(self) -> dict[str, int]:
         """How many nodes have which status."""

@@ -19,11 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from yukta_rx.errors import EngineError
 from yukta_rx.model.codec import dumps_plain, loads_external
-from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.results import ResultEvent, ResultType
-from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.times import rfc3339
 from yukta_rx.observe.frames import showable
 from yukta_rx.observe.progress import ProgressSnapshot
@@ -35,8 +32,13 @@ from yukta_rx.observe.telemetry import RunTelemetry
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from yukta_rx.config.settings import Settings
+    from yukta_rx.errors import YuktaError
     from yukta_rx.metrics import Meters
+    from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.model.status import TaskStatus
     from yukta_rx.observe.feed import EventFeed
     from yukta_rx.observe.logs import LogStore
     from yukta_rx.observe.progress import ProgressHistory
@@ -194,36 +196,45 @@ class Tracker:
         self._progress.record(run.execution_id, ProgressSnapshot(without_edges(shown)))
         self._sampler.wake()
 
-    def abandon(self, execution_id: str, detail: str) -> None:
-        """End a run that will not say so itself, with status ERROR; nothing if it has ended."""
+    def announce(
+        self, execution_id: str, session_id: str, workflow_id: str, about: Mapping[str, Any]
+    ) -> None:
+        """Register a run that waits for its slot; `execution.queued` follows.
+
+        Args:
+            execution_id: the run.
+            session_id: its session.
+            workflow_id: its workflow.
+            about: see `RunState.describe`.
+        """
+        self._apply_all()
+        self._open(execution_id, session_id, workflow_id).state.describe(about)
+        self._results.channel(execution_id, session_id)
+
+    def dismiss(self, execution_id: str, status: TaskStatus, error: YuktaError) -> None:
+        """End a run that will not say so itself; nothing if it has ended.
+
+        Args:
+            execution_id: the run.
+            status: how it ends.
+            error: why; not shown of a run that was cancelled.
+        """
         watched = self._find(execution_id)
         if watched is None or watched.state.ended:
             return
-        state = watched.state
-        error = {"code": EngineError.codes[0], "detail": detail}
-        totals = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
-        now = self._clock.wall()
+        event = watched.state.end(status, error, self._clock.wall())
         channel = self._results.get(execution_id)
         if channel is not None:
             channel.publish(
                 ResultEvent(
                     cursor=channel.last + 1,
                     type=ResultType.EXECUTION_END,
-                    time=now,
-                    status=TaskStatus.ERROR,
-                    totals=totals,
+                    time=event.time,
+                    status=status,
+                    totals=event.data["totals"],
                 )
             )
-        self.emit(
-            ExecutionEvent(
-                type="execution.finished",
-                time=now,
-                session_id=state.session_id,
-                workflow_id=state.workflow_id,
-                execution_id=execution_id,
-                data={"status": str(TaskStatus.ERROR), "error": error, "totals": totals},
-            )
-        )
+        self.emit(event)
 
     # -- reads; each applies first what was emitted before it
 
@@ -370,6 +381,10 @@ class Tracker:
                 self._telemetry.node_ended(node)
         elif event.type == "edge.dropped":
             self._telemetry.edge_dropped(event.data["overflow"], event.data["count"])
+        elif event.type == "execution.queued":
+            # Before all that the run itself will show.
+            shown = {**without_edges(self._bare(watched.state)), "version": 0}
+            self._progress.record(event.execution_id, ProgressSnapshot(shown))
         elif event.type == "execution.started":
             self._telemetry.run_started(watched.state)
         elif event.type == "execution.finished":

@@ -1,0 +1,123 @@
+"""Checks of what a start asks for; each fault has its place in the body.
+
+Features: ADM-01, CTL-02.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError as PydanticError
+
+from yukta_rx.control.commands.breakpoint import SetBreakpoint
+from yukta_rx.definitions.parse import fault_of
+from yukta_rx.engine.run import Run
+from yukta_rx.errors import ConflictError, Fault, NotFoundError, ValidationError
+from yukta_rx.model.ids import id_fault
+from yukta_rx.model.workflow import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.control.start_request import StartRequest
+    from yukta_rx.definitions.prepare import PreparedWorkflow
+    from yukta_rx.streams.pool import BlockingPool
+
+HIGHEST: Final = 1_000_000
+"""Priorities lie between this and its negative."""
+
+
+def check_request(request: StartRequest) -> None:
+    """Check what can be checked without the workflow.
+
+    Raises:
+        ValidationError: lists every fault.
+    """
+    faults = [*_options(request.options), *_engine_members(request.payload)]
+    if faults:
+        raise ValidationError(faults)
+
+
+def _options(given: Mapping[str, Any] | None) -> Iterator[Fault]:
+    if not given:
+        return
+    try:
+        options = RunOptions.model_validate(dict(given))
+    except PydanticError as error:
+        for item in error.errors():
+            found = fault_of(dict(given), item)
+            yield Fault(f"/options{found.pointer}", found.code, found.detail)
+        return
+    if options.lossless:
+        detail = "this version does not check that nothing is lost"
+        yield Fault("/options/lossless", "not_supported", detail)
+
+
+def _engine_members(payload: Any) -> Iterator[Fault]:
+    if not isinstance(payload, Mapping):
+        return
+    if (fault := priority_fault(payload.get("yukta.priority", 0))) is not None:
+        yield Fault("/payload/yukta.priority", "invalid_value", fault)
+    if "yukta.version" in payload:
+        detail = "this version keeps only the current form of a workflow"
+        yield Fault("/payload/yukta.version", "not_supported", detail)
+
+
+def priority_fault(value: Any) -> str | None:
+    """What is wrong with a priority as a sentence, None if it is fine."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Comparing from both sides refuses NaN as well.
+    if number and -HIGHEST <= value <= HIGHEST:
+        return None
+    return f"must be a number from -{HIGHEST} to {HIGHEST}, higher first"
+
+
+def breakpoints_of(
+    given: Sequence[Mapping[str, Any]],
+    execution_id: str,
+    prepared: PreparedWorkflow,
+    settings: Settings,
+    pool: BlockingPool,
+) -> tuple[SetBreakpoint, ...]:
+    """The breakpoints of a start as the commands that will set them.
+
+    Raises:
+        ValidationError: one would be refused; lists every fault.
+    """
+    if not given:
+        return ()
+    # The commands themselves say what is wrong; this run is made for that and never begins.
+    run = Run(prepared, settings=settings, pool=pool)
+    made: list[SetBreakpoint] = []
+    faults: list[Fault] = []
+    for place, point in enumerate(given):
+        try:
+            made.append(_breakpoint(point, execution_id, run))
+        except ValidationError as error:
+            faults += [
+                Fault(f"/breakpoints/{place}{fault.pointer}", fault.code, fault.detail)
+                for fault in error.errors
+            ]
+    if faults:
+        raise ValidationError(faults)
+    return tuple(made)
+
+
+def _breakpoint(point: Mapping[str, Any], execution_id: str, run: Run) -> SetBreakpoint:
+    if "executionId" in point:
+        detail = "is no field of a breakpoint: the run has no id yet"
+        raise ValidationError([Fault("/executionId", "unknown_field", detail)])
+    node_id = point.get("nodeId")
+    if (fault := id_fault("nodeId", node_id)) is not None:
+        raise ValidationError([Fault("/nodeId", "invalid_id", fault)])
+    command = SetBreakpoint.parse({**point, "executionId": execution_id})
+    try:
+        command.check(run)
+    except NotFoundError as error:
+        detail = f"the workflow has no node {node_id}"
+        raise ValidationError([Fault("/nodeId", error.code, detail)]) from None
+    except ConflictError as error:
+        raise ValidationError([Fault("/nodeId", error.code, error.detail)]) from None
+    return command

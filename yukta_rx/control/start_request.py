@@ -1,0 +1,103 @@
+"""StartRequest and Plan: what a start asks for, and what it comes to.
+
+Features: ADM-01, ADM-02, ENG-07.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.engine.sub_workflow import Descent
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from yukta_rx.control.commands.breakpoint import SetBreakpoint
+    from yukta_rx.definitions.prepare import PreparedWorkflow
+    from yukta_rx.engine.sub_workflow import ChildRequest
+    from yukta_rx.model.workflow import RunOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRequest:
+    """What is asked for.
+
+    Attributes:
+        session_id: the session of the workflow.
+        workflow_id: the workflow.
+        payload: the start payload; members `yukta.*` are the engine's own.
+        labels: shown with the run.
+        step_mode: begin paused.
+        breakpoints: in force before the first message: the fields of `SetBreakpoint` as JSON.
+        options: override the document's `options`.
+        idempotency_key: repeats with the same key get the first run.
+        actor: who asks.
+        via: REST, MCP, CLI, SUPERVISOR or ENGINE.
+    """
+
+    session_id: str
+    workflow_id: str
+    payload: Any = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    step_mode: bool = False
+    breakpoints: Sequence[Mapping[str, Any]] = ()
+    options: Mapping[str, Any] | None = None
+    idempotency_key: str | None = None
+    actor: str = "anonymous"
+    via: str = "REST"
+
+    def body(self) -> dict[str, Any]:
+        """All that makes it another request under the same key, as plain JSON."""
+        return {
+            "payload": self.payload,
+            "labels": dict(self.labels),
+            "stepMode": self.step_mode,
+            "breakpoints": [dict(point) for point in self.breakpoints],
+            "options": None if self.options is None else dict(self.options),
+        }
+
+    @property
+    def priority(self) -> float:
+        """Its place in the queue, higher first."""
+        given = self.payload.get("yukta.priority", 0) if isinstance(self.payload, Mapping) else 0
+        return given if isinstance(given, int | float) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that a run is made of, looked up and checked.
+
+    Attributes:
+        request: what was asked for.
+        execution_id: the id that the run will have.
+        prepared: the workflow, ready to run.
+        base_dir: folder that relative paths start from.
+        timeout: run deadline in active seconds.
+        options: how it is run as a whole.
+        breakpoints: in force before the first message.
+        child: set for a run that another one starts.
+    """
+
+    request: StartRequest
+    execution_id: str
+    prepared: PreparedWorkflow
+    base_dir: Path | None
+    timeout: float | None
+    options: RunOptions
+    breakpoints: tuple[SetBreakpoint, ...] = ()
+    child: ChildRequest | None = None
+
+    @property
+    def descent(self) -> Descent:
+        """Where the run stands below the one that was started from outside."""
+        return Descent() if self.child is None else self.child.descent
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is shown with the run: actor, via, labels, depth."""
+        asked = self.request
+        about = {"actor": asked.actor, "via": asked.via, "labels": dict(asked.labels)}
+        return {**about, **self.descent.about()}
