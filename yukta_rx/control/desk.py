@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from yukta_rx.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
+    from yukta_rx.control.approvals import Approvals
     from yukta_rx.control.scheduler import Scheduler
     from yukta_rx.control.starter import Starter
     from yukta_rx.engine.run import Run
@@ -40,6 +41,11 @@ class Desk:
     starter: Starter
     tracker: Tracker
     scheduler: Scheduler
+
+    @property
+    def approvals(self) -> Approvals:
+        """What people and programs are asked."""
+        return self.starter.approvals
 
     def target(self, execution_id: str) -> Target | None:
         """A run, live or ended; None if none is known."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from yukta_rx.config.settings import Settings
+    from yukta_rx.control.approvals import Approvals
     from yukta_rx.control.scheduler import Scheduler
     from yukta_rx.control.tickets import Ticket
     from yukta_rx.definitions.prepare import Preparer
@@ -79,6 +80,7 @@ class Starter:
         preparer: Preparer,
         scheduler: Scheduler,
         outlets: Outlets,
+        approvals: Approvals,
         pool: BlockingPool,
         clock: LoopClock,
     ) -> None:
@@ -87,6 +89,7 @@ class Starter:
         self._preparer = preparer
         self.scheduler = scheduler
         self._outlets = outlets
+        self.approvals = approvals
         self._pool = pool
         self._clock = clock
         self._idempotency = IdempotencyWindow(settings, clock.now)
@@ -259,8 +262,7 @@ class Starter:
         try:
             await ticket.granted
         except YuktaError as error:
-            # Its end has been said. Whoever stopped it meant the repeats of the start too.
-            pending.failed(error, remembered=error.code == "execution_not_running")
+            pending.failed(error)
             await self.scheduler.forget(ticket)
             return
         try:
@@ -337,6 +339,7 @@ class Starter:
             about=plan.about,
             pool=self._pool,
             start_child=self.run_child,
+            signals=self.approvals.signals,
             descent=plan.descent,
         )
         for breakpoint in plan.breakpoints:
@@ -362,6 +365,7 @@ class Starter:
             self._report(run)
         finally:
             del self.live[run.execution_id]
+            self.approvals.ended(run)
             self.scheduler.release(run.execution_id)
 
     def report_counts(self) -> None:

@@ -126,9 +126,10 @@ class _Wait:
 class _Desk:
     """The waits of one node, in the order in which they were asked, and its turn."""
 
-    __slots__ = ("closed", "turn", "waits")
+    __slots__ = ("closed", "lineage", "turn", "waits")
 
-    def __init__(self) -> None:
+    def __init__(self, lineage: str) -> None:
+        self.lineage = lineage
         self.turn = asyncio.Lock()
         self.waits: dict[_Wait, None] = {}
         self.closed = False
@@ -168,7 +169,8 @@ class SignalWaits:
         return NodeSignals(self, place, self._desk(place), clock, say)
 
     def _desk(self, place: Place) -> _Desk:
-        return self._runs.setdefault(place.execution_id, {}).setdefault(place.node_id, _Desk())
+        desks = self._runs.setdefault(place.execution_id, {})
+        return desks.setdefault(place.node_id, _Desk(place.lineage))
 
     async def wait(self, ask: InputRequest, desk: _Desk, clock: PausableClock, say: Say) -> Signal:
         """Wait for the answer to a request; see `NodeSignals.wait`."""
@@ -210,7 +212,7 @@ class SignalWaits:
 
     async def _ask(self, ask: InputRequest) -> InputRequest:
         try:
-            return await self._store.ask(ask, self._clock.wall())
+            return await self._store.ask(ask, self._clock.wall(), self._runs.keys())
         except asyncio.CancelledError:
             # The store may have written it all the same.
             await self._store.close(ask.request_id, ask.execution_id, RequestState.CANCELLED)
@@ -303,9 +305,14 @@ class SignalWaits:
 
     def approvals(self, wanted: Callable[[InputRequest], bool]) -> list[dict[str, Any]]:
         """The open requests that are wanted, the oldest first."""
-        found = [wait for wait in self._open.values() if wanted(wait.request)]
-        found.sort(key=lambda wait: (wait.request.asked_at, wait.request.request_id))
-        return [wait.as_dict() for wait in found]
+        found = sorted(item for item in self._open.items() if wanted(item[1].request))
+        return [wait.as_dict() for _, wait in found]
+
+    def concern(self, lineage: str) -> bool:
+        """Whether a live run of this lineage has nodes that wait for signals."""
+        return any(
+            desk.lineage == lineage for desks in self._runs.values() for desk in desks.values()
+        )
 
     def of_run(self, execution_id: str) -> Iterator[list[InputRequest]]:
         """For each node of a run where messages wait, their requests in order."""

@@ -11,7 +11,7 @@ from yukta_rx.durability.stores.input_requests import RequestState
 from yukta_rx.errors import ConflictError, NotFoundError, SignalBufferFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from datetime import datetime
 
     from yukta_rx.durability.stores.input_requests import (
@@ -47,7 +47,9 @@ class MemoryInputRequestStore:
         self._early: dict[str, dict[str, deque[EarlySignal]]] = {}
         """By lineage and node."""
 
-    async def ask(self, request: InputRequest, now: datetime) -> InputRequest:
+    async def ask(
+        self, request: InputRequest, now: datetime, live: Collection[str]
+    ) -> InputRequest:
         """Write an open request, or find out that it need not wait."""
         asker = request.execution_id
         known = [self._requests[one] for one in self._by_key.get(request.key, ())]
@@ -55,7 +57,7 @@ class MemoryInputRequestStore:
             if found.state is RequestState.ANSWERED:
                 return self._put(replace(found, execution_id=asker))
         for found in known:
-            if found.execution_id != asker:
+            if found.execution_id not in live:
                 return self._put(replace(found, execution_id=asker))
         early = self._take_early(request, now)
         self._by_key.setdefault(request.key, []).append(request.request_id)

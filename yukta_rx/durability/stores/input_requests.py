@@ -14,7 +14,7 @@ import msgspec
 from yukta_rx.model.times import rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 
 class RequestState(StrEnum):
@@ -142,10 +142,10 @@ class InputRequestStore(Protocol):
     Guarantees:
         I1. A read shows a write as soon as the write has returned.
         I2. `ask` is one step. If a request of the same key was answered, it returns that, changed
-            only in who asks. Else it takes over an open one of the same key that another run
-            asked: id, `asked_at` and `remaining` stay. Else the oldest early signal of that node
-            and name that has not expired becomes the answer and is kept no more. Else the request
-            is open. What it returns is what is stored.
+            only in who asks. Else it takes over an open one of the same key that a run asked
+            which is not live any more: id, `asked_at` and `remaining` stay. Else the oldest early
+            signal of that node and name that has not expired becomes the answer and is kept no
+            more. Else the request is open. What it returns is what is stored.
         I3. `answer` changes an open request only, so of several answers exactly one is taken.
         I4. `close` changes a request only while it is open and asked by that run; it never undoes
             an answer.
@@ -156,8 +156,16 @@ class InputRequestStore(Protocol):
         I8. A failure raises; no answer is never taken for "there is none".
     """
 
-    async def ask(self, request: InputRequest, now: datetime) -> InputRequest:
-        """Write an open request, or find out that it need not wait; see I2."""
+    async def ask(
+        self, request: InputRequest, now: datetime, live: Collection[str]
+    ) -> InputRequest:
+        """Write an open request, or find out that it need not wait; see I2.
+
+        Args:
+            request: the request, open.
+            now: the time, for what expires.
+            live: execution ids of the runs that wait for what they asked.
+        """
 
     async def get(self, request_id: str) -> InputRequest | None:
         """A request, None if there is none."""
