@@ -82,7 +82,7 @@ class MemoryNodeCheckpointStore:
         self._queued = 0
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+        self._writers: Tasks | None = None
         self.bytes = 0
         """Held in memory and in files, estimated."""
 
@@ -100,6 +100,12 @@ class MemoryNodeCheckpointStore:
         for execution_id in tuple(self._runs):
             await self.clear(execution_id)
         await self._tasks.ended()
+
+    @property
+    def _tasks(self) -> Tasks:
+        if self._writers is None:
+            self._writers = Tasks(asyncio.get_running_loop(), lambda: None)
+        return self._writers
 
     # -- writing
 
