@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from yukta_rx.config.checks import require, store_types
 from yukta_rx.config.settings import Settings, StoreType
+from yukta_rx.control.approvals import Approvals
 from yukta_rx.control.audit import AuditTrail
 from yukta_rx.control.commands import (
     ClearBreakpoint,
@@ -44,6 +45,7 @@ from yukta_rx.control.starter import Outlets, Starter, StartRequest
 from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
+from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
 from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
 from yukta_rx.engine.watchdog import Watchdog
@@ -122,6 +124,7 @@ class Engine:
     progress: ProgressHistory
     gateway: ControlGateway
     sequencer: Sequencer
+    approvals: Approvals
     meters: Meters
     started_at: datetime
     instance_id: str
@@ -183,11 +186,14 @@ class Engine:
             emit=self._emit,
         )
         scheduler = Scheduler(settings, clock, MemoryQueuedStartStore(), self.meters, self._emit)
+        self.approvals = Approvals(MemoryInputRequestStore(), settings, clock)
+        self._stack.push_async_callback(self.approvals.close)
         starter = Starter(
             settings=settings,
             definitions=self.definitions,
             preparer=preparer,
             scheduler=scheduler,
+            approvals=self.approvals,
             outlets=Outlets(
                 announce=self.tracker.announce,
                 track=self.tracker.track,

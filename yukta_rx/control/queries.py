@@ -115,6 +115,7 @@ class RunQueries:
         shown = self._summary(state)
         shown["stepMode"] = run is not None and run.step_mode
         shown["waitingOn"] = [] if run is None else list(_waiting_on(run))
+        shown["waitingOn"] += self._starter.approvals.waiting_on(execution_id)
         shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
         shown["resumable"] = {"ok": False, "reason": "no_checkpoints"}
         shown["restartable"] = {"ok": False, "reason": "evicted"}

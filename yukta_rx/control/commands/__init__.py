@@ -17,6 +17,7 @@ from yukta_rx.control.commands.pause_resume import (
     ResumeNode,
     ResumeWorkflow,
 )
+from yukta_rx.control.commands.signal import SignalNode
 from yukta_rx.control.commands.skip import SkipNode, UnskipNode
 from yukta_rx.control.commands.step import SetStepMode, StepNode, StepWorkflow
 from yukta_rx.control.commands.stop import StopNode, StopWorkflow
@@ -37,6 +38,7 @@ COMMANDS: dict[str, type[Command]] = {
         UnskipNode,
         SetBreakpoint,
         ClearBreakpoint,
+        SignalNode,
     )
 }
 """Every command by its name, which is its `type` in requests and its name in the audit."""
@@ -58,6 +60,7 @@ __all__ = [
     "RunCommand",
     "SetBreakpoint",
     "SetStepMode",
+    "SignalNode",
     "SkipNode",
     "StepNode",
     "StepWorkflow",
