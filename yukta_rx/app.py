@@ -20,14 +20,12 @@ from yukta_rx.config.settings import Settings, StoreType
 from yukta_rx.control.approvals import Approvals
 from yukta_rx.control.audit import AuditTrail
 from yukta_rx.control.commands import (
-    ClearBreakpoint,
     Command,
     CommandResult,
     PauseNode,
     PauseWorkflow,
     ResumeNode,
     ResumeWorkflow,
-    SetBreakpoint,
     SkipNode,
     StepNode,
     StepWorkflow,
@@ -36,12 +34,16 @@ from yukta_rx.control.commands import (
     UnskipNode,
 )
 from yukta_rx.control.desk import Desk
+from yukta_rx.control.discovery import Found, discover
 from yukta_rx.control.gateway import ControlGateway
+from yukta_rx.control.handles import BreakpointHandle
 from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.control.reviewers import Reviewers
 from yukta_rx.control.scheduler import Scheduler
+from yukta_rx.control.seat import Floor
 from yukta_rx.control.sequencer import Sequencer
 from yukta_rx.control.starter import Outlets, Starter, StartRequest
+from yukta_rx.control.supervisors import SupervisorHost
 from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
@@ -108,10 +110,13 @@ class Engine:
         settings: the settings in force; the defaults if None.
         plugins: node types beside the built-in and installed ones.
         registry: the node types, where they were loaded before.
-        reviewers: policies that look at every command.
+        reviewers: policies that look at every command, beside the installed ones.
+        supervisors: programs that steer runs, beside the installed ones and the rules of
+            `yukta.supervisor.rules.file`: instances, classes or functions.
 
     Raises:
-        ConfigError: two plugins have one type, or settings that this version cannot honour.
+        ConfigError: two plugins have one type, or settings that this version cannot honour; when
+            it is entered, also a supervisor, reviewer or rule that cannot be.
     """
 
     settings: Settings
@@ -125,6 +130,7 @@ class Engine:
     gateway: ControlGateway
     sequencer: Sequencer
     approvals: Approvals
+    supervisors: SupervisorHost
     meters: Meters
     started_at: datetime
     instance_id: str
@@ -136,9 +142,11 @@ class Engine:
         *,
         registry: PluginRegistry | None = None,
         reviewers: Iterable[ControlReviewer] = (),
+        supervisors: Iterable[Any] = (),
     ) -> None:
         self.settings = settings or Settings()
         self._reviewers = tuple(reviewers)
+        self._supervisors = tuple(supervisors)
         for warning in check_settings(self.settings):
             log.warning("%s", warning)
         self.registry = registry or PluginRegistry.load(self.settings, extra=plugins)
@@ -152,12 +160,20 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         """Build the rooms and start what runs in the background."""
+        try:
+            return await self._open()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _open(self) -> Self:
         settings = self.settings
         clock = LoopClock(asyncio.get_running_loop())
         self.started_at = clock.wall()
         self.meters = Meters()
         pool = BlockingPool(settings.execution.blocking_threads)
         self._stack.callback(pool.close)
+        found = await pool.call(discover, settings)
         self.feed = EventFeed(clock, settings=settings, meters=self.meters)
         self.results = ResultStore(settings, clock)
         self.logs = LogStore(settings, clock)
@@ -213,7 +229,7 @@ class Engine:
             clock,
             Desk(starter, self.tracker, scheduler),
             trail,
-            Reviewers(self._reviewers, control.review_timeout.total_seconds()),
+            Reviewers((*self._reviewers, *found.reviewers), control.review_timeout.total_seconds()),
             IdempotencyWindow(settings, clock.now),
         )
         self._stack.push_async_callback(self.sequencer.close)
@@ -224,8 +240,15 @@ class Engine:
         limit = settings.watchdog.limit.total_seconds()
         watchdog = Watchdog(limit, starter.live.values, self.meters)
         await self._stack.enter_async_context(watchdog)
+        self._supervise(clock, found)
         self.ready = True
         return self
+
+    def _supervise(self, clock: LoopClock, found: Found) -> None:
+        floor = Floor(self.settings, clock, self.feed, self.gateway, self._emit, self.meters)
+        self.supervisors = SupervisorHost(floor, lambda: self.sequencer.reviewers)
+        self._stack.push_async_callback(self.supervisors.close)
+        self.supervisors.start((*self._supervisors, *found.supervisors), found.broken)
 
     async def __aexit__(self, *exc: object) -> None:
         """Stop what runs, then the background, in this order."""
@@ -407,12 +430,12 @@ class Execution:
         return await self._engine.gateway.command(command, actor="embedded", via="ENGINE")
 
 
-class NodeHandle:
+class NodeHandle(BreakpointHandle):
     """A handle on one node of a run."""
 
     def __init__(self, run: Execution, node_id: str) -> None:
+        super().__init__(run._engine.gateway, run.send, run.execution_id, node_id)
         self._run = run
-        self._ids = {"execution_id": run.execution_id, "node_id": node_id}
 
     async def pause(self) -> CommandResult:
         """Pause the node."""
@@ -437,17 +460,6 @@ class NodeHandle:
     async def unskip(self) -> CommandResult:
         """Send messages into the plugin of the node again."""
         return await self._run.send(UnskipNode(**self._ids))
-
-    async def set_breakpoint(
-        self, expression: str | None = None, equals: str | None = None
-    ) -> CommandResult:
-        """Hold the node before messages of which a part equals a text, or before every message."""
-        command = SetBreakpoint(**self._ids, expression=expression, equals=equals)
-        return await self._run.send(command)
-
-    async def clear_breakpoint(self) -> CommandResult:
-        """Clear the breakpoints of the node."""
-        return await self._run.send(ClearBreakpoint(**self._ids))
 
 
 class _Tap:

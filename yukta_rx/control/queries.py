@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.engine import held
 from yukta_rx.errors import BadRequestError, NotFoundError
 from yukta_rx.model.ids import id_fault
 
@@ -115,6 +116,9 @@ class RunQueries:
         shown = self._summary(state)
         shown["stepMode"] = run is not None and run.step_mode
         shown["waitingOn"] = [] if run is None else list(_waiting_on(run))
+        if (waiting := self._starter.scheduler.waiting(execution_id)) is not None:
+            shown["queuePosition"] = waiting.position
+            shown["waitingOn"] = [waiting.why()]
         shown["waitingOn"] += self._starter.approvals.waiting_on(execution_id)
         shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
         shown["resumable"] = {"ok": False, "reason": "no_checkpoints"}
@@ -151,6 +155,40 @@ class RunQueries:
             executionId=execution_id,
             nodeId=node_id,
         )
+
+    def breakpoints(self, execution_id: str, node_id: str) -> list[dict[str, Any]]:
+        """The breakpoints of a node of a run; none once the run has ended.
+
+        Raises:
+            NotFoundError: there is no such run or node.
+        """
+        run = self._starter.live.get(execution_id)
+        if run is None:
+            self.node(execution_id, node_id)
+            return []
+        points = run.node(node_id).breakpoints
+        return [{"nodeId": node_id, **point.as_dict()} for point in points]
+
+    def held_message(self, execution_id: str, node_id: str) -> dict[str, Any]:
+        """The message that a breakpoint of a node holds: `{id, payload, headers, since}`.
+
+        Raises:
+            NotFoundError: there is no such run or node, or the node holds none.
+        """
+        run = self._starter.live.get(execution_id)
+        shown = None
+        if run is None:
+            self.node(execution_id, node_id)
+        else:
+            shown = held.held_message(run.node(node_id))
+        if shown is None:
+            raise NotFoundError(
+                f"node {node_id} of run {execution_id} holds no message",
+                code="nothing_held",
+                executionId=execution_id,
+                nodeId=node_id,
+            )
+        return shown
 
     def edges(self, execution_id: str) -> list[dict[str, Any]]:
         """Every edge of a run as `EdgeState`, in the document's order."""
@@ -256,12 +294,12 @@ def _waiting_on(run: Run) -> Iterator[dict[str, Any]]:
     """What keeps a live run from going on, as far as it is known here."""
     for node in run.nodes.values():
         if node.paused and node.paused_at is not None:
-            held = node.valve.held
+            message = node.valve.held
             detail = "paused; resume or step lets messages through"
-            if held is not None:
-                detail = f"held before message {held.id}; resume or step lets it through"
+            if message is not None:
+                detail = f"held before message {message.id}; resume or step lets it through"
             yield {
-                "kind": "PAUSE" if held is None else "BREAKPOINT",
+                "kind": "PAUSE" if message is None else "BREAKPOINT",
                 "nodeId": node.id,
                 "since": node.paused_at,
                 "detail": detail,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, create_model
 
@@ -121,11 +121,14 @@ class NodeStats(Shape):
 
 
 class EdgeDropped(Shape):
-    """The buffer in front of a node dropped messages: how many, and the ids of some."""
+    """Messages in front of a node were dropped, by its buffer or by an operator.
+
+    How many, the ids of some, and by which rule; DROP_HELD is the command `DropHeld`.
+    """
 
     count: Count
     sample: list[str]
-    overflow: Overflow
+    overflow: Overflow | Literal["DROP_HELD"]
 
 
 class Resource(Shape):

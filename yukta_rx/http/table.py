@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from yukta_rx.http.tables import catalogue, commands, events, runs, server, sessions
+from yukta_rx.http.tables import (
+    catalogue,
+    commands,
+    events,
+    held,
+    runs,
+    server,
+    sessions,
+    supervisors,
+    versions,
+)
 
 if TYPE_CHECKING:
     from yukta_rx.http.route import Route
@@ -15,7 +25,10 @@ if TYPE_CHECKING:
 ROUTES: Final[tuple[Route, ...]] = (
     *runs.ROUTES,
     *commands.ROUTES,
+    *held.ROUTES,
     *sessions.ROUTES,
+    *versions.ROUTES,
+    *supervisors.ROUTES,
     *events.ROUTES,
     *catalogue.ROUTES,
     *server.ROUTES,

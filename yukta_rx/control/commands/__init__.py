@@ -11,6 +11,8 @@ from yukta_rx.control.commands.base import (
     RunCommand,
 )
 from yukta_rx.control.commands.breakpoint import ClearBreakpoint, SetBreakpoint
+from yukta_rx.control.commands.held import DropHeld, EditHeld, ReleaseHeld
+from yukta_rx.control.commands.limits import SetLimits, SetPriority
 from yukta_rx.control.commands.pause_resume import (
     PauseNode,
     PauseWorkflow,
@@ -38,6 +40,11 @@ COMMANDS: dict[str, type[Command]] = {
         UnskipNode,
         SetBreakpoint,
         ClearBreakpoint,
+        ReleaseHeld,
+        DropHeld,
+        EditHeld,
+        SetLimits,
+        SetPriority,
         SignalNode,
     )
 }
@@ -48,17 +55,22 @@ __all__ = [
     "ClearBreakpoint",
     "Command",
     "CommandResult",
+    "DropHeld",
+    "EditHeld",
     "Effect",
     "NodeCommand",
     "OfNode",
     "Outcome",
     "PauseNode",
     "PauseWorkflow",
+    "ReleaseHeld",
     "ResumeNode",
     "ResumeWorkflow",
     "Role",
     "RunCommand",
     "SetBreakpoint",
+    "SetLimits",
+    "SetPriority",
     "SetStepMode",
     "SignalNode",
     "SkipNode",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from yukta_rx.control.commands.base import NodeCommand
 from yukta_rx.engine.breakpoints import Breakpoint
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetBreakpoint(NodeCommand):
-    """The node is held before each message of which a part equals a text, as if paused.
+    """The node is held before each message that is as it says, as if paused; see `Breakpoint`.
 
-    Without `expression` and `equals`, before each message. Resume lets the held message through
-    once; step too.
+    A part of the message (`expression`) is compared with `value` by `op`, or `when` is a condition.
+    Without either, before each message. Resume lets the held message through once; step too.
     """
 
     route: ClassVar = ("POST", "/breakpoint")
@@ -27,15 +27,34 @@ class SetBreakpoint(NodeCommand):
 
     expression: str | None = None
     equals: str | None = None
+    op: str | None = None
+    value: Any = None
+    when: str | None = None
+
+    def made(self) -> Breakpoint:
+        """The breakpoint.
+
+        Raises:
+            ValidationError: it cannot be read.
+        """
+        return Breakpoint(
+            self.expression, self.equals, op=self.op, value=self.value, when=self.when
+        )
+
+    def arguments(self) -> dict[str, Any]:
+        """The fields that were given."""
+        # `super()` does not know the class that `slots` makes.
+        given = NodeCommand.arguments(self)
+        return {name: value for name, value in given.items() if value is not None}
 
     def check(self, run: Run) -> None:
-        """The node must take messages, and the expression must be readable."""
-        Breakpoint(self.expression, self.equals)
+        """The node must take messages, and the breakpoint must be readable."""
+        self.made()
         run.node(self.node_id).check_takes_messages()
 
     def apply(self, run: Run) -> bool:
         """Set the breakpoint, beside those that the node has."""
-        return run.node(self.node_id).set_breakpoint(Breakpoint(self.expression, self.equals))
+        return run.node(self.node_id).set_breakpoint(self.made())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
