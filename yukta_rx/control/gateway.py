@@ -43,12 +43,24 @@ class ControlGateway(RunQueries):
         super().__init__(starter, tracker, trail)
         self._sequencer = sequencer
 
-    async def start(self, request: StartRequest) -> Started:
+    async def start(self, request: StartRequest, patience: float | None = None) -> Started:
         """Start a run; see `Starter.start`."""
-        started = await self._starter.start(request)
+        started = await self._starter.start(request, patience)
         await self._tracker.drained()
         state = self._tracker.state(started.execution_id) if started.replayed else None
         return started if state is None else replace(started, status=str(state.status))
+
+    def would_admit(self, session_id: str, workflow_id: str) -> str:
+        """What would become of a start now: WOULD_RUN, WOULD_QUEUE or WOULD_REJECT."""
+        return str(self._starter.scheduler.outlook(session_id, workflow_id))
+
+    def limits(self) -> dict[str, Any]:
+        """The limits of the scheduler, and how far they are used."""
+        return self._starter.scheduler.limits()
+
+    def queue(self) -> list[dict[str, Any]]:
+        """The starts that wait for a slot, in their order."""
+        return [waiting.as_dict() for waiting in self._starter.scheduler.queue()]
 
     # -- commands
 
@@ -160,11 +172,14 @@ class ControlGateway(RunQueries):
     async def stop_workflow(
         self, session_id: str, workflow_id: str, make: Callable[[str], Command], **who: Any
     ) -> list[CommandResult]:
-        """Send the command that `make` gives for each live run of a workflow.
+        """Send the command that `make` gives for each run of a workflow that goes on or waits.
 
-        One that ends meanwhile, because a run that it belongs to was stopped, is passed over.
+        Those that wait come first, so that none gets a slot meanwhile. One that ends meanwhile,
+        because a run that it belongs to was stopped, is passed over.
         """
-        ids = [
+        scheduler = self._starter.scheduler
+        ids = scheduler.waiting_ids(session_id, workflow_id)
+        ids += [
             run.execution_id
             for run in self._starter.live.values()
             if run.session_id == session_id and run.workflow_id == workflow_id
@@ -172,7 +187,7 @@ class ControlGateway(RunQueries):
         results = []
         for execution_id in ids:
             try:
-                if execution_id in self._starter.live:
+                if execution_id in self._starter.live or scheduler.waits(execution_id):
                     results.append(await self.command(make(execution_id), **who))
             except ConflictError as error:
                 if error.code != "execution_not_running":

@@ -9,6 +9,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.errors import ConflictError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -76,17 +78,16 @@ class PendingStart:
         """The run began."""
         self._begun.set_result(status)
 
-    def failed(self, error: BaseException, *, remembered: bool = False) -> None:
-        """It will never begin.
+    def failed(self, error: Exception) -> None:
+        """It will never begin; every caller gets the error.
 
-        Args:
-            error: why; every caller gets it.
-            remembered: a repeat of the start gets it too, in place of a new start.
+        A repeat with the same key starts anew, unless a command stopped this one: that meant its
+        repeats too, so they get the same answer.
         """
         self._begun.set_exception(error)
         # Looked at here: nobody may be waiting any more.
         self._begun.exception()
-        if not remembered:
+        if not isinstance(error, ConflictError):
             self._forget(self)
 
     async def answer(self, patience: float | None) -> Started:

@@ -76,6 +76,8 @@ class Scheduler:
         self._line = WaitingLine(caps, group.queue_ageing.total_seconds())
         self._held: dict[str, Place] = {}
         self._waiting: dict[str, Ticket] = {}
+        self._claiming: dict[str, Ticket] = {}
+        """Those that waited, have a slot, and are about to begin."""
         self._seq = 0
         self._ends: deque[float] = deque(maxlen=_SPAN)
         self._order: tuple[tuple[int, int], dict[str, int]] | None = None
@@ -152,7 +154,9 @@ class Scheduler:
         """Give away the slots that are free."""
         self._generation += 1
         while (place := self._line.next(self._clock.now())) is not None:
-            self._grant(self._waiting.pop(place.execution_id))
+            ticket = self._waiting.pop(place.execution_id)
+            self._claiming[place.execution_id] = ticket
+            self._grant(ticket)
 
     def _grant(self, ticket: Ticket) -> None:
         self._generation += 1
@@ -259,13 +263,20 @@ class Scheduler:
             raise
 
     async def claim(self, ticket: Ticket) -> None:
-        """Make a stored start that got a slot this server's own.
+        """Make a stored start that got a slot this server's own; then it has to begin.
 
         Raises:
+            ConflictError: it was stopped meanwhile.
             EngineError: it is gone, so somebody else has it.
         """
         execution_id = ticket.place.execution_id
-        if await self._store.claim(execution_id) is None:
+        try:
+            claimed = await self._store.claim(execution_id)
+        finally:
+            self._claiming.pop(execution_id, None)
+        if ticket.stopped is not None:
+            raise ticket.stopped
+        if claimed is None:
             raise EngineError(f"start {execution_id} got a slot, but is no longer in the queue")
 
     async def forget(self, ticket: Ticket) -> None:
@@ -282,15 +293,31 @@ class Scheduler:
             ticket.granted.cancel()
         self.release(ticket.place.execution_id)
 
+    def waits(self, execution_id: str) -> bool:
+        """Whether a start has not begun, so that it can be withdrawn."""
+        claiming = self._claiming.get(execution_id)
+        return execution_id in self._waiting or (claiming is not None and not claiming.stopped)
+
     async def withdraw(self, execution_id: str) -> bool:
-        """Take a waiting start back; its run has ended CANCELLED when this returns.
+        """Take back a start that has not begun; its run has ended CANCELLED when this returns.
 
         Returns:
-            False if it does not wait.
+            False if there is none.
 
         Raises:
             StoreUnavailableError: it cannot be taken out of the store; it goes on waiting.
         """
+        error = ConflictError(
+            f"run {execution_id} was stopped while it waited for a slot",
+            code="execution_not_running",
+            executionId=execution_id,
+            status=str(TaskStatus.CANCELLED),
+        )
+        claiming = self._claiming.get(execution_id)
+        if claiming is not None and not claiming.stopped:
+            claiming.stopped = error
+            claiming.refused(TaskStatus.CANCELLED, error)
+            return True
         ticket = self._waiting.get(execution_id)
         if ticket is None:
             return False
@@ -305,12 +332,6 @@ class Scheduler:
                 self._enqueue(ticket)
                 self._fill()
             raise
-        error = ConflictError(
-            f"run {execution_id} was stopped while it waited for a slot",
-            code="execution_not_running",
-            executionId=execution_id,
-            status=str(TaskStatus.CANCELLED),
-        )
         ticket.refuse(TaskStatus.CANCELLED, error)
         return True
 
@@ -410,10 +431,10 @@ class Scheduler:
         ]
 
     def waiting_ids(self, session_id: str, workflow_id: str | None = None) -> list[str]:
-        """The starts of a session, or of one workflow of it, that wait."""
+        """The starts of a session, or of one workflow of it, that have not begun."""
         return [
             execution_id
-            for execution_id, ticket in self._waiting.items()
+            for execution_id, ticket in (*self._waiting.items(), *self._claiming.items())
             if ticket.place.session_id == session_id
             and workflow_id in (None, ticket.place.workflow_id)
         ]

@@ -60,9 +60,10 @@ def _engine_members(payload: Any) -> Iterator[Fault]:
         return
     if (fault := priority_fault(payload.get("yukta.priority", 0))) is not None:
         yield Fault("/payload/yukta.priority", "invalid_value", fault)
-    if "yukta.version" in payload:
-        detail = "this version keeps only the current form of a workflow"
-        yield Fault("/payload/yukta.version", "not_supported", detail)
+    version = payload.get("yukta.version")
+    if version is not None and (isinstance(version, bool) or not isinstance(version, int | str)):
+        detail = "must be the number of a version, as in the list of the workflow's versions"
+        yield Fault("/payload/yukta.version", "invalid_value", detail)
 
 
 def priority_fault(value: Any) -> str | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.engine.sub_workflow import Descent
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yukta_rx.control.commands.breakpoint import SetBreakpoint
+    from yukta_rx.control.continuation import Continuation
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.sub_workflow import ChildRequest
     from yukta_rx.model.workflow import RunOptions
@@ -36,6 +38,7 @@ class StartRequest:
         idempotency_key: repeats with the same key get the first run.
         actor: who asks.
         via: REST, MCP, CLI, SUPERVISOR or ENGINE.
+        continuation: the run that it takes up, whose definition stands for the saved one.
     """
 
     session_id: str
@@ -48,6 +51,7 @@ class StartRequest:
     idempotency_key: str | None = None
     actor: str = "anonymous"
     via: str = "REST"
+    continuation: Continuation | None = None
 
     def body(self) -> dict[str, Any]:
         """All that makes it another request under the same key, as plain JSON."""
@@ -62,8 +66,16 @@ class StartRequest:
     @property
     def priority(self) -> float:
         """Its place in the queue, higher first."""
-        given = self.payload.get("yukta.priority", 0) if isinstance(self.payload, Mapping) else 0
+        given = self._member("yukta.priority")
         return given if isinstance(given, int | float) else 0
+
+    @property
+    def version(self) -> Any:
+        """Which version of the workflow it runs; None is the current one."""
+        return self._member("yukta.version")
+
+    def _member(self, name: str) -> Any:
+        return self.payload.get(name) if isinstance(self.payload, Mapping) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +109,23 @@ class Plan:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is shown with the run: actor, via, labels, depth."""
+        """What is shown with the run: actor, via, labels, depth, restartedFrom."""
         asked = self.request
         about = {"actor": asked.actor, "via": asked.via, "labels": dict(asked.labels)}
+        if asked.continuation is not None:
+            about["restartedFrom"] = asked.continuation.restarted_from
         return {**about, **self.descent.about()}
+
+    @property
+    def lineage(self) -> str | None:
+        """What the ids of messages derive from; None is the run's own id."""
+        if self.child is not None:
+            return self.child.lineage
+        continuation = self.request.continuation
+        return None if continuation is None else continuation.lineage
+
+    @property
+    def replay(self) -> Replay:
+        """The recorded outputs that stand in for some nodes."""
+        continuation = self.request.continuation
+        return NO_REPLAY if continuation is None else continuation.replay

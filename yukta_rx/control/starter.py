@@ -14,6 +14,7 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.control.continuation import archived
 from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.control.pending_start import PendingStart, Started
 from yukta_rx.control.start_checks import breakpoints_of, check_request
@@ -31,6 +32,7 @@ from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.approvals import Approvals
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from yukta_rx.control.tickets import Ticket
     from yukta_rx.definitions.prepare import Preparer
     from yukta_rx.definitions.service import DefinitionService
+    from yukta_rx.durability.archive import ExecutionArchive
     from yukta_rx.engine.sub_workflow import ChildRequest
     from yukta_rx.model.results import ResultEvent
     from yukta_rx.model.workflow import WorkflowDefinition
@@ -83,6 +86,7 @@ class Starter:
         approvals: Approvals,
         pool: BlockingPool,
         clock: LoopClock,
+        archive: ExecutionArchive,
     ) -> None:
         self._settings = settings
         self._definitions = definitions
@@ -92,6 +96,8 @@ class Starter:
         self.approvals = approvals
         self._pool = pool
         self._clock = clock
+        self.archive = archive
+        self._over: dict[str, asyncio.Event] = {}
         self._idempotency = IdempotencyWindow(settings, clock.now)
         self._loop = asyncio.get_running_loop()
         self._all_ended = asyncio.Event()
@@ -161,9 +167,8 @@ class Starter:
         """Look up, check and make ready all that the run needs; nothing has happened yet."""
         check_request(request)
         session = await self._definitions.session_record(request.session_id)
-        record = await self._definitions.get(request.session_id, request.workflow_id)
-        base_dir = record.base_dir or self._definitions.base_dir
-        prepared = await self._preparer.prepare(record.definition, base_dir)
+        definition, base_dir = await self._definition_of(request)
+        prepared = await self._preparer.prepare(definition, base_dir)
         execution_id = new_execution_id()
         return Plan(
             request=request,
@@ -171,12 +176,23 @@ class Starter:
             prepared=prepared,
             base_dir=base_dir,
             timeout=session.config.execution_timeout,
-            options=_options_of(record.definition, request),
+            options=_options_of(definition, request),
             breakpoints=breakpoints_of(
                 request.breakpoints, execution_id, prepared, self._settings, self._pool
             ),
             child=child,
         )
+
+    async def _definition_of(self, request: StartRequest) -> tuple[WorkflowDefinition, Path | None]:
+        """What is to be run, and the folder that relative paths in it start from."""
+        if request.continuation is not None:
+            return request.continuation.definition, request.continuation.base_dir
+        ids = request.session_id, request.workflow_id
+        if (version := request.version) is None:
+            record = await self._definitions.get(*ids)
+        else:
+            record = await self._definitions.pinned(*ids, version)
+        return record.definition, record.base_dir or self._definitions.base_dir
 
     async def _admit(self, plan: Plan, scope: tuple[str, str, str] | None) -> PendingStart:
         asked, execution_id = plan.request, plan.execution_id
@@ -331,7 +347,7 @@ class Starter:
             publish=publish,
             session_id=asked.session_id,
             execution_id=plan.execution_id,
-            lineage=None if child is None else child.lineage,
+            lineage=plan.lineage,
             base_dir=plan.base_dir,
             timeout=plan.timeout,
             options=plan.options,
@@ -341,7 +357,12 @@ class Starter:
             start_child=self.run_child,
             signals=self.approvals.signals,
             descent=plan.descent,
+            recorder=self.archive.recorder(plan.execution_id) if child is None else None,
+            replay=plan.replay,
         )
+        if child is None:
+            reads_from = None if asked.continuation is None else asked.continuation.reads_from
+            self.archive.begin(archived(run, asked, plan.base_dir), reads_from)
         for breakpoint in plan.breakpoints:
             breakpoint.apply(run)
         listeners.append(self._outlets.publish(run))
@@ -357,7 +378,11 @@ class Starter:
             defect = EngineError(f"a defect of the engine: {error!r}")
             self._outlets.dismiss(run.execution_id, TaskStatus.ERROR, defect)
         finally:
-            self._ended(run)
+            try:
+                nodes = {node.id: node.status for node in run.nodes.values()}
+                await self.archive.end(run.execution_id, run.status, nodes, run.ended_at)
+            finally:
+                self._ended(run)
 
     def _ended(self, run: Run) -> None:
         """The run is over, however it came to that; its slot is free."""
@@ -367,6 +392,13 @@ class Starter:
             del self.live[run.execution_id]
             self.approvals.ended(run)
             self.scheduler.release(run.execution_id)
+            if (over := self._over.pop(run.execution_id, None)) is not None:
+                over.set()
+
+    async def ended(self, execution_id: str) -> None:
+        """Wait until a run is not live, and its slot is free."""
+        if execution_id in self.live:
+            await self._over.setdefault(execution_id, asyncio.Event()).wait()
 
     def report_counts(self) -> None:
         """Pass on what the plugins of live runs counted; the end of a run does so by itself."""

@@ -43,9 +43,10 @@ class Ticket:
         granted: done once it has a slot; fails with a `YuktaError` if it never gets one.
         refused: told when it gets none.
         timer: due when it has waited too long.
+        stopped: why it must not begin, where it was stopped when it had just got its slot.
     """
 
-    __slots__ = ("granted", "place", "queued_at", "refused", "timer")
+    __slots__ = ("granted", "place", "queued_at", "refused", "stopped", "timer")
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Ticket:
         self.granted = granted
         self.refused = refused
         self.timer: Timer | None = None
+        self.stopped: YuktaError | None = None
 
     @property
     def waiting(self) -> bool:
@@ -102,3 +104,8 @@ class Waiting:
             "waitReason": str(self.reason),
             "detail": self.detail,
         }
+
+    def why(self) -> dict[str, Any]:
+        """What the run waits for, as its detail shows it."""
+        since = rfc3339(self.ticket.queued_at)
+        return {"kind": "QUEUE", "since": since, "detail": self.detail}

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, create_model
 
 from yukta_rx.http.resources import Event
+from yukta_rx.http.scheduler_shapes import RejectedStart, SchedulerLimits
 from yukta_rx.http.shapes import (
     AuditRow,
     Count,
@@ -25,7 +26,7 @@ from yukta_rx.model.status import TaskStatus  # noqa: TC001  (pydantic reads the
 
 
 class Queued(Shape):
-    """A start waits for a slot."""
+    """A start waits for a slot: its place, and the limit that it waits for."""
 
     position: Count
     reason: str
@@ -153,6 +154,8 @@ _DATA: Final[dict[str, type[BaseModel]]] = {
     "edge.dropped": EdgeDropped,
     "control.applied": AuditRow,
     "control.rejected": AuditRow,
+    "scheduler.limits_changed": SchedulerLimits,
+    "scheduler.rejected": RejectedStart,
 }
 
 

@@ -57,6 +57,10 @@ class StartBody(Request):
     step_mode: Annotated[bool, Field(strict=True)] = Field(
         False, description="Begin paused, to be stepped."
     )
+    breakpoints: Annotated[list[dict[str, Any]], Field(max_length=100)] = Field(
+        default_factory=list,
+        description="In force before the first message: `nodeId`, and what `.../breakpoint` takes.",
+    )
     options: RunOptions | None = Field(None, description="In place of the workflow's own.")
 
 
@@ -103,11 +107,12 @@ class Links(Shape):
 
 
 class Started(Shape):
-    """A run that was started."""
+    """A run that was started, or waits for its slot at `queuePosition`."""
 
     execution_id: str
     status: TaskStatus
     definition_version: str
+    queue_position: int | None = None
     links: Links
 
 

@@ -13,6 +13,7 @@ from yukta_rx.http.tables import (
     events,
     held,
     runs,
+    scheduler,
     server,
     sessions,
     supervisors,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 ROUTES: Final[tuple[Route, ...]] = (
     *runs.ROUTES,
     *commands.ROUTES,
+    *scheduler.ROUTES,
     *held.ROUTES,
     *sessions.ROUTES,
     *versions.ROUTES,

@@ -19,6 +19,12 @@ from yukta_rx.control.commands.pause_resume import (
     ResumeNode,
     ResumeWorkflow,
 )
+from yukta_rx.control.commands.restart import (
+    Recover,
+    RestartFromNode,
+    RestartWorkflow,
+    RetryNode,
+)
 from yukta_rx.control.commands.signal import SignalNode
 from yukta_rx.control.commands.skip import SkipNode, UnskipNode
 from yukta_rx.control.commands.step import SetStepMode, StepNode, StepWorkflow
@@ -46,6 +52,10 @@ COMMANDS: dict[str, type[Command]] = {
         SetLimits,
         SetPriority,
         SignalNode,
+        RestartWorkflow,
+        RestartFromNode,
+        RetryNode,
+        Recover,
     )
 }
 """Every command by its name, which is its `type` in requests and its name in the audit."""
@@ -63,9 +73,13 @@ __all__ = [
     "Outcome",
     "PauseNode",
     "PauseWorkflow",
+    "Recover",
     "ReleaseHeld",
+    "RestartFromNode",
+    "RestartWorkflow",
     "ResumeNode",
     "ResumeWorkflow",
+    "RetryNode",
     "Role",
     "RunCommand",
     "SetBreakpoint",

@@ -189,7 +189,7 @@ class RunCommand(Command):
         """Raise what `perform` would raise, and change nothing."""
         self.check(desk.run(self.execution_id))
 
-    def perform(self, desk: Desk) -> Effect:
+    def perform(self, desk: Desk) -> Effect | Awaitable[Effect]:
         """Do it to the live run."""
         done = self.apply(desk.run(self.execution_id))
         return done if isinstance(done, Effect) else Effect(changed=done)

@@ -5,16 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from yukta_rx.control.commands.base import NodeCommand, RunCommand
+from yukta_rx.control.commands.base import Effect, NodeCommand, RunCommand
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from yukta_rx.control.desk import Desk
     from yukta_rx.engine.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopWorkflow(RunCommand):
-    """DRAIN finishes what was emitted, CANCEL cancels calls, KILL waits for nothing."""
+    """DRAIN finishes what was emitted, CANCEL cancels calls, KILL waits for nothing.
+
+    A run that waits for its slot is withdrawn, and ends CANCELLED.
+    """
 
     route: ClassVar = ("POST", "/stop")
     tool: ClassVar = "STOP"
@@ -24,6 +30,20 @@ class StopWorkflow(RunCommand):
 
     def check(self, run: Run) -> None:
         """A live run can always be stopped."""
+
+    def examine(self, desk: Desk) -> None:
+        """The run must be live, or wait for its slot."""
+        if not desk.scheduler.waits(self.execution_id):
+            desk.run(self.execution_id)
+
+    def perform(self, desk: Desk) -> Effect | Awaitable[Effect]:
+        """Stop the live run, or withdraw it from the queue."""
+        if desk.scheduler.waits(self.execution_id):
+            return self._withdraw(desk)
+        return Effect(changed=self.apply(desk.run(self.execution_id)))
+
+    async def _withdraw(self, desk: Desk) -> Effect:
+        return Effect(changed=await desk.scheduler.withdraw(self.execution_id))
 
     def apply(self, run: Run) -> bool:
         """Stop the run."""

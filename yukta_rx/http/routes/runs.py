@@ -1,19 +1,24 @@
-"""Starting and reading runs. Features: ADM-02, OBS-01."""
+"""Starting and reading runs. Features: ADM-01, ADM-02, OBS-01."""
 
 from __future__ import annotations
 
+import asyncio
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.control.queries import ExecutionQuery
 from yukta_rx.control.starter import StartRequest
 from yukta_rx.http.body import checked
 from yukta_rx.http.headers import idempotency_key
+from yukta_rx.http.prefer import preference
 from yukta_rx.http.route import MAX_PAGE
 from yukta_rx.http.shapes import StartBody
 from yukta_rx.model.results import ResultType
 from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from aiohttp import web
 
     from yukta_rx.control.starter import Started
@@ -32,24 +37,37 @@ async def start(call: Call) -> web.StreamResponse:
         payload=body.payload,
         labels=body.labels,
         step_mode=body.step_mode,
+        breakpoints=body.breakpoints,
         options=options,
         idempotency_key=idempotency_key(call.header("Idempotency-Key")),
         actor=call.actor.name,
         via=call.via,
     )
-    return _started(call, await call.engine.gateway.start(request))
+    return await _answer(call, request)
 
 
 async def start_workflow(call: Call) -> web.StreamResponse:
     """Start a run of a workflow; the body is its payload."""
-    return _started(call, await call.engine.gateway.start(_of_path(call)))
+    return await _answer(call, _of_path(call))
+
+
+async def _answer(call: Call, request: StartRequest) -> web.StreamResponse:
+    """Start, and answer when the run has begun or the client does not want to wait longer."""
+    wanted = preference(call.header("Prefer"))
+    started = await call.engine.gateway.start(request, wanted.patience)
+    waiting = started.status == TaskStatus.QUEUED
+    applied = wanted.applied(waiting=waiting)
+    headers = {} if applied is None else {"Preference-Applied": applied}
+    return _started(call, started, 202 if waiting else 201, headers)
 
 
 async def run_workflow(call: Call) -> web.StreamResponse:
     """Start a run and wait for its end; a client that leaves while waiting stops nothing."""
-    gateway = call.engine.gateway
-    begun = await call.shared.guarded(gateway.start(_of_path(call)), "start")
-    detail = await gateway.wait(begun.execution_id, call.query["timeout"])
+    gateway, seconds = call.engine.gateway, call.query["timeout"]
+    clock = asyncio.get_running_loop().time
+    over = clock() + seconds
+    begun = await call.shared.guarded(gateway.start(_of_path(call), seconds), "start")
+    detail = await gateway.wait(begun.execution_id, max(0.0, over - clock()))
     if detail is None:
         return _started(call, begun, status=202)
     items, truncated = _results(call, begun.execution_id)
@@ -128,8 +146,10 @@ def _of_path(call: Call) -> StartRequest:
     )
 
 
-def _started(call: Call, started: Started, status: int = 201) -> web.Response:
-    headers = {"Location": f"/api/executions/{started.execution_id}"}
+def _started(
+    call: Call, started: Started, status: int, more: Mapping[str, str] = MappingProxyType({})
+) -> web.Response:
+    headers = {"Location": f"/api/executions/{started.execution_id}", **more}
     if started.replayed:
         headers["Idempotency-Replayed"] = "true"
         status = 200 if status == 201 else status

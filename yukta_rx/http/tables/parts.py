@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from yukta_rx.http.prefer import PREFER_DOC
 from yukta_rx.http.route import MAX_PAGE, NUMBER, Kind, Query
 from yukta_rx.model.ids import ID_PATTERN
 
@@ -42,13 +43,15 @@ RESUME: Final = {"Last-Event-ID": "Id of the last event that was seen; the strea
 IDEMPOTENT: Final = {
     "Idempotency-Key": "A repeat with the same key gets the first run back, with 200.",
 }
+STARTING: Final = {**IDEMPOTENT, "Prefer": PREFER_DOC}
 IF_MATCH: Final = {"If-Match": "Change only what still has this ETag."}
 IF_EITHER: Final = {**IF_MATCH, "If-None-Match": "`*` creates only."}
 IF_NONE: Final = {"If-None-Match": "An ETag that the client has; then the answer is 304."}
 
 START_ERRORS: Final = (
     *("malformed_json", "session_not_found", "workflow_not_found", "validation"),
-    *("unserialisable_payload", "idempotency_key_reused", "shutting_down"),
+    *("unserialisable_payload", "idempotency_key_reused", "shutting_down", "version_not_found"),
+    *("limit", "queue_full", "workflow_queue_full", "queue_timeout", "execution_not_running"),
 )
 EXECUTION: Final = ("execution_not_found",)
 WORKFLOW: Final = ("session_not_found", "workflow_not_found")

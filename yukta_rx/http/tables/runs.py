@@ -1,4 +1,4 @@
-"""Starting and reading runs. Features: ADM-02, OBS-01."""
+"""Starting and reading runs. Features: ADM-01, ADM-02, OBS-01."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from yukta_rx.http.tables.parts import (
     PAGE,
     RESUME,
     START_ERRORS,
+    STARTING,
     TIMEOUT,
     WORKFLOW,
     flag,
@@ -32,9 +33,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         role=Role.OPERATOR,
         body=Body.REQUIRED,
         request=shapes.StartBody,
-        responses={201: shapes.Started, 200: shapes.Started},
+        responses={201: shapes.Started, 200: shapes.Started, 202: shapes.Started},
         errors=START_ERRORS,
-        headers=IDEMPOTENT,
+        headers=STARTING,
         guarded=True,
     ),
     Route(
@@ -46,9 +47,9 @@ ROUTES: Final[tuple[Route, ...]] = (
         role=Role.OPERATOR,
         body=Body.OPTIONAL,
         document=shapes.Payload,
-        responses={201: shapes.Started, 200: shapes.Started},
+        responses={201: shapes.Started, 200: shapes.Started, 202: shapes.Started},
         errors=START_ERRORS,
-        headers=IDEMPOTENT,
+        headers=STARTING,
         guarded=True,
     ),
     Route(
@@ -69,7 +70,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/api/workflow/{sessionId}/{workflowId}/stop",
         handler=commands.stop_workflow,
-        summary="Stop every live run of a workflow",
+        summary="Stop every run of a workflow that goes on or waits for a slot",
         tag="commands",
         role=Role.OPERATOR,
         query=(commands.STOP_MODE, commands.REASON, commands.DRY_RUN),
