@@ -15,13 +15,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +28,14 @@ OTHER = "_other"
 MAX_SERIES = 1000
 """Label combinations that one meter keeps apart; a plugin cannot make a page without end."""
 
-_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+MAX_LABEL = 200
+"""Characters of a label value; what is longer is cut."""
+
+_HISTOGRAM = "histogram"
+BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+"""Upper bounds of the buckets of every timer, in seconds."""
+
+_LABELS = (*map(str, BOUNDS), "+Inf")
 
 
 class Kind(StrEnum):
@@ -151,6 +154,12 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 "OBS-01",
             ),
             _meter(
+                "yukta.tracker.queue.age",
+                Kind.GAUGE,
+                "Seconds that the oldest of these has waited.",
+                "OBS-01",
+            ),
+            _meter(
                 "yukta.tracker.dropped",
                 Kind.COUNTER,
                 "Events and log lines that were dropped.",
@@ -259,12 +268,12 @@ class Timing:
     __slots__ = ("buckets", "total")
 
     def __init__(self) -> None:
-        self.buckets = [0] * (len(_SECONDS) + 1)
+        self.buckets = [0] * (len(BOUNDS) + 1)
         self.total: float = 0
 
     def observe(self, seconds: float) -> None:
         """Record one duration in seconds."""
-        self.buckets[bisect_left(_SECONDS, seconds)] += 1
+        self.buckets[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
 
@@ -361,12 +370,12 @@ class Meters(Collector):
             refresh()
         for name, series in self._series.items():
             if series:
-                yield _family(METERS[name], series)
+                yield MeterFamily(METERS[name], series)
 
     def describe(self) -> Iterator[Metric]:
         """Yield the declarations, so that registering reads no value."""
         for meter in METERS.values():
-            yield _family(meter, {})
+            yield MeterFamily(meter, {})
 
     def _find(self, name: str, kind: Kind, labels: Mapping[str, str]) -> _Series:
         meter = METERS.get(name)
@@ -374,33 +383,62 @@ class Meters(Collector):
             raise ValueError(f"no {kind.value} {name} is declared")
         if set(labels) != set(meter.labels):
             raise ValueError(f"{name} has the labels {meter.labels}, not {tuple(labels)}")
-        values = tuple(str(labels[label]) for label in meter.labels)
+        values = tuple(_fit(labels[label]) for label in meter.labels)
         known = self._series[name]
         if values not in known and len(known) >= MAX_SERIES:
             values = (OTHER,) * len(values)
         return known.setdefault(values, _Series(keeps=kind is Kind.COUNTER))
 
 
-def _family(meter: Meter, series: Mapping[tuple[str, ...], _Series]) -> Metric:
-    if meter.kind is Kind.TIMER:
-        return _histogram(meter, series)
-    make = CounterMetricFamily if meter.kind is Kind.COUNTER else GaugeMetricFamily
-    family = make(meter.family, meter.help, labels=meter.labels)
-    for values, one in series.items():
-        family.add_metric(values, one.value())
-    return family
+def _fit(value: str) -> str:
+    """A label value that fits the page: not too long, and without halves of surrogate pairs."""
+    return str(value)[:MAX_LABEL].encode("utf-8", "replace").decode()
 
 
-def _histogram(meter: Meter, series: Mapping[tuple[str, ...], _Series]) -> Metric:
-    family = HistogramMetricFamily(meter.family, meter.help, labels=meter.labels)
-    bounds = [*(str(bound) for bound in _SECONDS), "+Inf"]
-    for values, one in series.items():
-        buckets, passed = [], 0
-        for bound, count in zip(bounds, one.timing.buckets, strict=True):
+class MeterFamily(Metric):
+    """One meter as Prometheus wants it; its samples are made when they are read.
+
+    So a page of many thousand samples can be made a few at a time; see `parts`.
+    """
+
+    def __init__(self, meter: Meter, series: Mapping[tuple[str, ...], _Series]) -> None:
+        super().__init__(
+            meter.family, meter.help, _HISTOGRAM if meter.kind is Kind.TIMER else meter.kind.value
+        )
+        self._meter = meter
+        self._series = series
+
+    def parts(self) -> Iterator[list[Sample]]:
+        """Yield the samples of one combination of label values after the other.
+
+        Each part is read in one go, so its numbers belong together. What is added meanwhile is
+        left out.
+        """
+        meter, make = self._meter, self._timed if self._meter.kind is Kind.TIMER else self._single
+        for values, one in list(self._series.items()):
+            yield make(one, dict(zip(meter.labels, values, strict=True)))
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All samples as they stand now."""
+        return [sample for part in self.parts() for sample in part]
+
+    @samples.setter
+    def samples(self, samples: list[Sample]) -> None:
+        # The base class begins with none, and so does this one.
+        pass
+
+    def _single(self, series: _Series, labels: dict[str, str]) -> list[Sample]:
+        return [Sample(self._meter.prometheus_name, labels, series.value())]
+
+    def _timed(self, series: _Series, labels: dict[str, str]) -> list[Sample]:
+        name, passed, made = f"{self.name}_bucket", 0, []
+        for bound, count in zip(_LABELS, series.timing.buckets, strict=True):
             passed += count
-            buckets.append((bound, passed))
-        family.add_metric(values, buckets, one.timing.total)
-    return family
+            made.append(Sample(name, {**labels, "le": bound}, passed))
+        made.append(Sample(f"{self.name}_count", labels, passed))
+        made.append(Sample(f"{self.name}_sum", labels, series.timing.total))
+        return made
 
 
 def reference_page() -> str:

@@ -8,8 +8,22 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 
-from yukta_rx.metrics import MAX_SERIES, METERS, OTHER, Kind, Meters, reference_page
+from yukta_rx.metrics import (
+    BOUNDS,
+    MAX_LABEL,
+    MAX_SERIES,
+    METERS,
+    OTHER,
+    Kind,
+    Meters,
+    reference_page,
+)
 
 ROOT = Path(__file__).parents[2]
 UNBOUNDED = re.compile(r"execution|session|message|node|cursor|key|time|version", re.IGNORECASE)
@@ -185,6 +199,65 @@ def test_label_values_without_end_are_counted_together() -> None:
     assert sample(meters, name, plugin=OTHER, outcome=OTHER) == 5
 
 
+def use(meters: Meters, name: str, **labels: str) -> None:
+    """Make a meter have a value, whatever its kind."""
+    match METERS[name].kind:
+        case Kind.COUNTER:
+            meters.counter(name, **labels).add()
+        case Kind.TIMER:
+            meters.timer(name, **labels).observe(1)
+        case Kind.GAUGE:
+            meters.watch(name, lambda: 1, **labels)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in METERS if METERS[name].labels))
+def test_no_meter_ever_has_more_series_than_its_bound(name: str) -> None:
+    meters = Meters()
+    labels = METERS[name].labels
+
+    for number in range(MAX_SERIES + 50):
+        use(meters, name, **dict.fromkeys(labels, str(number)))
+
+    [family] = meters.collect()
+    shown = {tuple(sorted(s.labels.items())) for s in family.samples if "le" not in s.labels}
+    assert len(shown) == MAX_SERIES + 1
+    assert tuple(sorted(dict.fromkeys(labels, OTHER).items())) in shown
+
+
+def test_a_label_value_is_cut_and_can_always_be_written() -> None:
+    meters = Meters()
+
+    meters.counter("yukta.plugin.events", plugin="X", outcome="\ud800" + "x" * 10_000).add()
+
+    page = generate_latest(meters.registry).decode()
+    assert f'outcome="?{"x" * (MAX_LABEL - 1)}"' in page
+
+
+def test_the_samples_are_those_of_the_families_of_the_library() -> None:
+    meters = Meters()
+    meters.counter("yukta.node.executions", module="A", status="SUCCESS").add(3)
+    meters.watch("yukta.streams.open", lambda: 2)
+    for seconds in (0.002, 7200):
+        meters.timer("yukta.node.duration", module="A").observe(seconds)
+
+    counter = CounterMetricFamily(
+        "yukta_node_executions",
+        METERS["yukta.node.executions"].help,
+        labels=("module", "status"),
+    )
+    counter.add_metric(("A", "SUCCESS"), 3)
+    gauge = GaugeMetricFamily("yukta_streams_open", METERS["yukta.streams.open"].help, labels=())
+    gauge.add_metric((), 2)
+    timer = HistogramMetricFamily(
+        "yukta_node_duration_seconds", METERS["yukta.node.duration"].help, labels=("module",)
+    )
+    buckets = [("0.001", 0), *((str(bound), 1) for bound in BOUNDS[1:]), ("+Inf", 2)]
+    timer.add_metric(("A",), buckets, 7200.002)
+
+    shown = {family.name: family for family in meters.collect()}
+    assert shown == {family.name: family for family in (counter, timer, gauge)}
+
+
 def test_the_page_that_prometheus_reads_holds_help_and_type() -> None:
     meters = Meters()
     meters.counter("yukta.checkpoint.errors").add()
@@ -198,14 +271,7 @@ def test_the_page_that_prometheus_reads_holds_help_and_type() -> None:
 def test_every_meter_can_be_used_and_shown() -> None:
     meters = Meters()
     for meter in METERS.values():
-        labels = dict.fromkeys(meter.labels, "x")
-        match meter.kind:
-            case Kind.COUNTER:
-                meters.counter(meter.name, **labels).add()
-            case Kind.TIMER:
-                meters.timer(meter.name, **labels).observe(1)
-            case Kind.GAUGE:
-                meters.watch(meter.name, lambda: 1, **labels)
+        use(meters, meter.name, **dict.fromkeys(meter.labels, "x"))
 
     shown = {family.name for family in meters.collect()}
 

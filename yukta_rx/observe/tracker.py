@@ -138,6 +138,7 @@ class Tracker:
         progress.on_follow = self._followed
         results.on_drop = lambda n: self._telemetry.dropped("result", "late", n)
         meters.watch("yukta.tracker.queue.depth", lambda: len(self._inbox) + len(self._outbox))
+        meters.watch("yukta.tracker.queue.age", self._age)
 
     # -- life
 
@@ -159,6 +160,15 @@ class Tracker:
         self._stopped = True
         for shelf in (self._runs, self._results, self._logs, self._progress):
             shelf.close()
+
+    def _age(self) -> float:
+        """Seconds since the oldest event that waits happened."""
+        waiting = self._outbox or self._inbox
+        if not waiting:
+            return 0.0
+        oldest = waiting[0]
+        event = oldest.first if isinstance(oldest, _Dropped) else oldest
+        return max(0.0, (self._clock.wall() - event.time).total_seconds())
 
     # -- what runs say
 

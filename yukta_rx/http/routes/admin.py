@@ -7,11 +7,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
-from prometheus_client.exposition import choose_encoder
 
 from yukta_rx import __version__
 from yukta_rx.errors import Fault, UnavailableError, json_pointer
 from yukta_rx.http.call import JSON
+from yukta_rx.http.exposition import exposition
 from yukta_rx.http.route import MAX_PAGE
 from yukta_rx.model.codec import MAX_INPUT_DEPTH
 from yukta_rx.model.times import rfc3339
@@ -95,8 +95,9 @@ async def leader(call: Call) -> web.StreamResponse:
 
 async def metrics(call: Call) -> web.StreamResponse:
     """Return every meter, as Prometheus or OpenMetrics text."""
-    encoder, content_type = choose_encoder(call.header("Accept") or "")
-    response = web.Response(body=encoder(call.engine.meters.registry))
+    registry = call.engine.meters.registry
+    page, content_type = await exposition(registry, call.header("Accept") or "")
+    response = web.Response(body=page)
     # The content type has a charset, which the argument of that name refuses.
     response.headers["Content-Type"] = content_type
     return response
