@@ -19,25 +19,12 @@ from yukta_rx.config.checks import require, store_types
 from yukta_rx.config.settings import Settings, StoreType
 from yukta_rx.control.approvals import Approvals
 from yukta_rx.control.audit import AuditTrail
-from yukta_rx.control.commands import (
-    Command,
-    CommandResult,
-    PauseNode,
-    PauseWorkflow,
-    ResumeNode,
-    ResumeWorkflow,
-    SkipNode,
-    StepNode,
-    StepWorkflow,
-    StopNode,
-    StopWorkflow,
-    UnskipNode,
-)
 from yukta_rx.control.desk import Desk
 from yukta_rx.control.discovery import Found, discover
 from yukta_rx.control.gateway import ControlGateway
-from yukta_rx.control.handles import BreakpointHandle
+from yukta_rx.control.handles import Execution, NodeHandle
 from yukta_rx.control.idempotency import IdempotencyWindow
+from yukta_rx.control.restart import Restarts
 from yukta_rx.control.reviewers import Reviewers
 from yukta_rx.control.scheduler import Scheduler
 from yukta_rx.control.seat import Floor
@@ -46,14 +33,16 @@ from yukta_rx.control.starter import Outlets, Starter, StartRequest
 from yukta_rx.control.supervisors import SupervisorHost
 from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
+from yukta_rx.durability.archive import ExecutionArchive
+from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
+from yukta_rx.durability.memory.checkpoints import MemoryNodeCheckpointStore
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
 from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
 from yukta_rx.engine.watchdog import Watchdog
-from yukta_rx.errors import ConfigError, CursorExpiredError, NotFoundError, UnavailableError
+from yukta_rx.errors import ConfigError, NotFoundError, UnavailableError
 from yukta_rx.metrics import Meters
-from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
 from yukta_rx.observe.feed import EventFeed
 from yukta_rx.observe.logs import LogStore
@@ -61,7 +50,6 @@ from yukta_rx.observe.progress import ProgressHistory
 from yukta_rx.observe.results import ResultStore
 from yukta_rx.observe.tracker import Tracker
 from yukta_rx.plugins.registry import PluginRegistry
-from yukta_rx.streams.circuit import StopMode
 from yukta_rx.streams.clock import LoopClock
 from yukta_rx.streams.flow import Flow, from_async_iterable
 from yukta_rx.streams.pool import BlockingPool
@@ -74,7 +62,6 @@ if TYPE_CHECKING:
     from yukta_rx.engine.run import Run
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.results import ResultEvent
-    from yukta_rx.observe.journal import Gap
 
 log = logging.getLogger(__name__)
 
@@ -204,6 +191,14 @@ class Engine:
         scheduler = Scheduler(settings, clock, MemoryQueuedStartStore(), self.meters, self._emit)
         self.approvals = Approvals(MemoryInputRequestStore(), settings, clock)
         self._stack.push_async_callback(self.approvals.close)
+        archive = await self._stack.enter_async_context(
+            ExecutionArchive(
+                MemoryExecutionArchiveStore(),
+                MemoryNodeCheckpointStore(settings.restart, pool.call),
+                settings,
+                self.meters,
+            )
+        )
         starter = Starter(
             settings=settings,
             definitions=self.definitions,
@@ -220,14 +215,16 @@ class Engine:
             ),
             pool=pool,
             clock=clock,
+            archive=archive,
         )
         self._starter = starter
+        restarts = Restarts(starter, archive, self.definitions, preparer)
         control = settings.control
         trail = AuditTrail(self._emit, clock.wall, control.audit_rows)
         self.sequencer = Sequencer(
             settings,
             clock,
-            Desk(starter, self.tracker, scheduler),
+            Desk(starter, self.tracker, scheduler, restarts),
             trail,
             Reviewers((*self._reviewers, *found.reviewers), control.review_timeout.total_seconds()),
             IdempotencyWindow(settings, clock.now),
@@ -286,9 +283,10 @@ class Engine:
         A listener that falls behind by more than 10,000 events loses the oldest; the server's
         feed, which resumes by id, loses none that it still keeps.
         """
-        return from_async_iterable(lambda: self._listen(None), name="events")
+        return from_async_iterable(lambda: self.listen(None), name="events")
 
-    async def _listen(self, execution_id: str | None) -> AsyncIterator[ExecutionEvent]:
+    async def listen(self, execution_id: str | None) -> AsyncIterator[ExecutionEvent]:
+        """The events of one run, or of all, from now on; see `events`."""
         tap = _Tap(execution_id)
         self._taps.add(tap)
         try:
@@ -308,8 +306,9 @@ class Engine:
         step_mode: bool = False,
         labels: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
+        patience: float | None = None,
     ) -> Execution:
-        """Start a run.
+        """Start a run; who is cancelled while it waits for a slot leaves it waiting.
 
         Args:
             session_id: made if it does not exist.
@@ -318,10 +317,12 @@ class Engine:
             step_mode: begin paused.
             labels: shown with the run.
             idempotency_key: repeats with the same key get the first run.
+            patience: seconds to wait for a slot before it is returned QUEUED; None is no limit.
 
         Raises:
             DefinitionError: the definition is refused.
             NotFoundError: there is no workflow of that id.
+            RejectedError: it does not fit the limits.
             UnavailableError: the engine is closed, or was not entered.
         """
         if not self.ready:
@@ -339,7 +340,8 @@ class Engine:
                 idempotency_key=idempotency_key,
                 actor="embedded",
                 via="ENGINE",
-            )
+            ),
+            patience,
         )
         return Execution(self, started.execution_id)
 
@@ -355,111 +357,6 @@ class Engine:
             session_id, str(document.get("workflowId", "")), document
         )
         return saved.record.workflow_id
-
-
-class Execution:
-    """A handle on one run, for programs that embed the engine."""
-
-    def __init__(self, engine: Engine, execution_id: str) -> None:
-        self._engine = engine
-        self.execution_id = execution_id
-
-    async def events(self) -> AsyncIterator[ExecutionEvent]:
-        """Its events from now on, until it has ended."""
-        if self._engine.gateway.summary(self.execution_id)["status"] in _TERMINAL:
-            return
-        async for event in self._engine._listen(self.execution_id):
-            yield event
-            if event.type == "execution.finished":
-                return
-
-    async def wait(self, timeout: float | None = None) -> TaskStatus:  # noqa: ASYNC109
-        """Its status once it has ended.
-
-        Raises:
-            TimeoutError: it has not within `timeout` seconds.
-        """
-        seconds = float("inf") if timeout is None else timeout
-        ended = await self._engine.gateway.wait(self.execution_id, seconds)
-        if ended is None:
-            raise TimeoutError(f"run {self.execution_id} has not ended within {seconds:g} s")
-        return TaskStatus(ended["status"])
-
-    async def results(self) -> AsyncIterator[ResultEvent | Gap]:
-        """What reaches its terminals, until its end; a `Gap` where retention took some.
-
-        Raises:
-            CursorExpiredError: nothing of it is kept any more.
-        """
-        channel = self._engine.results.get(self.execution_id)
-        if channel is None:
-            raise CursorExpiredError(
-                f"the results of run {self.execution_id} are no longer kept", oldest=None
-            )
-        with channel.follow() as items:
-            async for item in items:
-                yield item
-
-    @property
-    def detail(self) -> dict[str, Any]:
-        """The run as API.md's `ExecutionDetail`, with nodes and edges."""
-        return self._engine.gateway.detail(self.execution_id, ("nodes", "edges"))
-
-    def node(self, node_id: str) -> NodeHandle:
-        """A handle on one of its nodes."""
-        return NodeHandle(self, node_id)
-
-    async def pause(self) -> CommandResult:
-        """Pause the run."""
-        return await self.send(PauseWorkflow(execution_id=self.execution_id))
-
-    async def resume(self) -> CommandResult:
-        """Resume the run."""
-        return await self.send(ResumeWorkflow(execution_id=self.execution_id))
-
-    async def step(self, n: int = 1) -> CommandResult:
-        """Let `n` messages through each node."""
-        return await self.send(StepWorkflow(execution_id=self.execution_id, n=n))
-
-    async def stop(self, mode: StopMode = StopMode.DRAIN) -> CommandResult:
-        """Stop the run."""
-        return await self.send(StopWorkflow(execution_id=self.execution_id, mode=mode))
-
-    async def send(self, command: Command) -> CommandResult:
-        """Send any command."""
-        return await self._engine.gateway.command(command, actor="embedded", via="ENGINE")
-
-
-class NodeHandle(BreakpointHandle):
-    """A handle on one node of a run."""
-
-    def __init__(self, run: Execution, node_id: str) -> None:
-        super().__init__(run._engine.gateway, run.send, run.execution_id, node_id)
-        self._run = run
-
-    async def pause(self) -> CommandResult:
-        """Pause the node."""
-        return await self._run.send(PauseNode(**self._ids))
-
-    async def resume(self) -> CommandResult:
-        """Resume the node."""
-        return await self._run.send(ResumeNode(**self._ids))
-
-    async def step(self, n: int = 1) -> CommandResult:
-        """Let `n` messages through the node."""
-        return await self._run.send(StepNode(**self._ids, n=n))
-
-    async def stop(self, mode: StopMode = StopMode.DRAIN) -> CommandResult:
-        """Stop the node."""
-        return await self._run.send(StopNode(**self._ids, mode=mode))
-
-    async def skip(self) -> CommandResult:
-        """Send messages round the plugin of the node."""
-        return await self._run.send(SkipNode(**self._ids))
-
-    async def unskip(self) -> CommandResult:
-        """Send messages into the plugin of the node again."""
-        return await self._run.send(UnskipNode(**self._ids))
 
 
 class _Tap:
@@ -492,4 +389,4 @@ class _Tap:
         return self._waiting.popleft()
 
 
-_TERMINAL = {str(status) for status in TaskStatus if status.terminal}
+__all__ = ["Engine", "Execution", "NodeHandle", "check_settings"]

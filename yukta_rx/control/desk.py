@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from yukta_rx.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
     from yukta_rx.control.approvals import Approvals
+    from yukta_rx.control.restart import Restarts
     from yukta_rx.control.scheduler import Scheduler
     from yukta_rx.control.starter import Starter
     from yukta_rx.engine.run import Run
@@ -36,11 +37,21 @@ class Desk:
         starter: starts runs and owns the live ones.
         tracker: knows every run.
         scheduler: gives slots to starts.
+        restarts: runs runs again.
+        actor: who gives the command at hand.
+        via: where it came in.
     """
 
     starter: Starter
     tracker: Tracker
     scheduler: Scheduler
+    restarts: Restarts
+    actor: str = "engine"
+    via: str = "ENGINE"
+
+    def acting(self, actor: str, via: str) -> Desk:
+        """The same desk, for a command that this actor gives."""
+        return replace(self, actor=actor, via=via)
 
     @property
     def approvals(self) -> Approvals:

@@ -1,22 +1,43 @@
-"""Handles for programs that embed the engine: the breakpoints of a node. Feature: CTL-02."""
+"""Handles on runs and nodes, for programs that embed the engine. Features: CTL-02, OV-15."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from yukta_rx.control.commands import (
     ClearBreakpoint,
     DropHeld,
     EditHeld,
+    PauseNode,
+    PauseWorkflow,
     ReleaseHeld,
+    RestartFromNode,
+    RestartWorkflow,
+    ResumeNode,
+    ResumeWorkflow,
+    RetryNode,
     SetBreakpoint,
+    SkipNode,
+    StepNode,
+    StepWorkflow,
+    StopNode,
+    StopWorkflow,
+    UnskipNode,
 )
+from yukta_rx.errors import ConflictError, CursorExpiredError
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from yukta_rx.control.commands import Command, CommandResult
+    from yukta_rx.control.gateway import ControlGateway
     from yukta_rx.control.queries import RunQueries
+    from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.model.results import ResultEvent
+    from yukta_rx.observe.journal import Gap
+    from yukta_rx.observe.results import ResultStore
 
 
 class BreakpointHandle:
@@ -77,3 +98,163 @@ class BreakpointHandle:
     async def edit_held(self, payload: Any) -> CommandResult:
         """Give the held message another payload; ConflictError if there is none."""
         return await self._send(EditHeld(**self._ids, payload=payload))
+
+
+class Home(Protocol):
+    """The engine, as far as handles need it."""
+
+    gateway: ControlGateway
+    results: ResultStore
+
+    def listen(self, execution_id: str | None) -> AsyncIterator[ExecutionEvent]:
+        """The events of one run from now on."""
+
+
+class Execution:
+    """A handle on one run, for programs that embed the engine."""
+
+    def __init__(self, engine: Home, execution_id: str) -> None:
+        self._engine = engine
+        self.execution_id = execution_id
+
+    async def events(self) -> AsyncIterator[ExecutionEvent]:
+        """Its events from now on, until it has ended."""
+        if self._engine.gateway.summary(self.execution_id)["status"] in _TERMINAL:
+            return
+        async for event in self._engine.listen(self.execution_id):
+            yield event
+            if event.type == "execution.finished":
+                return
+
+    async def wait(self, timeout: float | None = None) -> TaskStatus:  # noqa: ASYNC109
+        """Its status once it has ended.
+
+        Raises:
+            TimeoutError: it has not within `timeout` seconds.
+        """
+        seconds = float("inf") if timeout is None else timeout
+        ended = await self._engine.gateway.wait(self.execution_id, seconds)
+        if ended is None:
+            raise TimeoutError(f"run {self.execution_id} has not ended within {seconds:g} s")
+        return TaskStatus(ended["status"])
+
+    async def results(self) -> AsyncIterator[ResultEvent | Gap]:
+        """What reaches its terminals, until its end; a `Gap` where retention took some.
+
+        Raises:
+            CursorExpiredError: nothing of it is kept any more.
+        """
+        channel = self._engine.results.get(self.execution_id)
+        if channel is None:
+            raise CursorExpiredError(
+                f"the results of run {self.execution_id} are no longer kept", oldest=None
+            )
+        with channel.follow() as items:
+            async for item in items:
+                yield item
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """The run as API.md's `ExecutionDetail`, with nodes and edges."""
+        return self._engine.gateway.detail(self.execution_id, ("nodes", "edges"))
+
+    def node(self, node_id: str) -> NodeHandle:
+        """A handle on one of its nodes."""
+        return NodeHandle(self, node_id)
+
+    async def pause(self) -> CommandResult:
+        """Pause the run."""
+        return await self.send(PauseWorkflow(execution_id=self.execution_id))
+
+    async def resume(self) -> CommandResult:
+        """Resume the run."""
+        return await self.send(ResumeWorkflow(execution_id=self.execution_id))
+
+    async def step(self, n: int = 1) -> CommandResult:
+        """Let `n` messages through each node."""
+        return await self.send(StepWorkflow(execution_id=self.execution_id, n=n))
+
+    async def stop(self, mode: StopMode = StopMode.DRAIN) -> CommandResult:
+        """Stop the run."""
+        return await self.send(StopWorkflow(execution_id=self.execution_id, mode=mode))
+
+    async def restart(self, *, version: str = "same", payload: Any = None) -> Execution:
+        """Run it again from its beginning, cancelling it if it is live; the new run.
+
+        Args:
+            version: of its workflow: `same`, `current` or a number.
+            payload: the start payload; the same if None.
+
+        Raises:
+            ConflictError: it is not kept.
+        """
+        command = RestartWorkflow(execution_id=self.execution_id, version=version, payload=payload)
+        return self.begun(await self.send(command))
+
+    def begun(self, result: CommandResult) -> Execution:
+        """A handle on the run that a command has started.
+
+        Raises:
+            ConflictError: it has started none; a reviewer holds it.
+        """
+        if result.started is None:
+            raise ConflictError(
+                f"{result.command} is {result.outcome}", code="execution_not_running"
+            )
+        return Execution(self._engine, result.started.execution_id)
+
+    async def send(self, command: Command) -> CommandResult:
+        """Send any command."""
+        return await self._engine.gateway.command(command, actor="embedded", via="ENGINE")
+
+
+class NodeHandle(BreakpointHandle):
+    """A handle on one node of a run."""
+
+    def __init__(self, run: Execution, node_id: str) -> None:
+        super().__init__(run._engine.gateway, run.send, run.execution_id, node_id)
+        self._run = run
+
+    async def pause(self) -> CommandResult:
+        """Pause the node."""
+        return await self._run.send(PauseNode(**self._ids))
+
+    async def resume(self) -> CommandResult:
+        """Resume the node."""
+        return await self._run.send(ResumeNode(**self._ids))
+
+    async def step(self, n: int = 1) -> CommandResult:
+        """Let `n` messages through the node."""
+        return await self._run.send(StepNode(**self._ids, n=n))
+
+    async def stop(self, mode: StopMode = StopMode.DRAIN) -> CommandResult:
+        """Stop the node."""
+        return await self._run.send(StopNode(**self._ids, mode=mode))
+
+    async def skip(self) -> CommandResult:
+        """Send messages round the plugin of the node."""
+        return await self._run.send(SkipNode(**self._ids))
+
+    async def unskip(self) -> CommandResult:
+        """Send messages into the plugin of the node again."""
+        return await self._run.send(UnskipNode(**self._ids))
+
+    async def retry(self) -> Execution:
+        """Run the node, which has failed, and all behind it again; the new run.
+
+        Raises:
+            ConflictError: it has not failed, or what it needs is not kept.
+        """
+        return self._run.begun(await self._run.send(RetryNode(**self._ids)))
+
+    async def restart(self, *, version: str = "same") -> Execution:
+        """Run the node and all behind it again; the new run.
+
+        Raises:
+            ConflictError: what it needs is not kept, or has not finished.
+        """
+        command = RestartFromNode(**self._ids, version=version)
+        return self._run.begun(await self._run.send(command))
+
+
+_TERMINAL = {str(status) for status in TaskStatus if status.terminal}

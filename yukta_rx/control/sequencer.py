@@ -26,7 +26,7 @@ from yukta_rx.errors import ControlRejectedError, YuktaError
 if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.audit import AuditTrail, Submission
-    from yukta_rx.control.commands.base import Command, Effect
+    from yukta_rx.control.commands.base import Effect
     from yukta_rx.control.desk import Desk, Target
     from yukta_rx.control.idempotency import IdempotencyWindow
     from yukta_rx.streams.clock import LoopClock
@@ -167,7 +167,7 @@ class Sequencer:
                 if reviewed.held_by is not None and not submission.dry_run:
                     return self._hold(submission, command_id, target, reviewed, passed, notes)
             if not submission.dry_run:
-                effect = await self._perform(submission.command)
+                effect = await self._perform(submission)
         except YuktaError as error:
             self._refuse(submission, target, command_id, error, notes)
             raise
@@ -197,8 +197,9 @@ class Sequencer:
         )
         return await self._reviewers.review(request, passed)
 
-    async def _perform(self, command: Command) -> Effect:
-        done = command.perform(self._desk)
+    async def _perform(self, submission: Submission) -> Effect:
+        desk = self._desk.acting(submission.actor, submission.via)
+        done = submission.command.perform(desk)
         return await done if inspect.isawaitable(done) else done
 
     def _hold(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
+    from yukta_rx.config.settings import Settings
     from yukta_rx.durability.stores.archive import ArchivedRun, ExecutionArchiveStore
     from yukta_rx.durability.stores.checkpoints import NodeCheckpoint, NodeCheckpointStore
+    from yukta_rx.metrics import Meters
     from yukta_rx.model.message import Message
     from yukta_rx.model.status import TaskStatus
 
@@ -43,35 +45,42 @@ class ExecutionArchive:
     Args:
         store: keeps runs.
         checkpoints: keeps what their nodes emitted.
-        retained: how many that ended are kept; with 0 nothing is recorded at all.
-        failed: told of each end marker that could not be written.
+        settings: how many that ended are kept; with 0 nothing is recorded at all.
+        meters: count what is held, and end markers that could not be written.
     """
 
     def __init__(
         self,
         store: ExecutionArchiveStore,
         checkpoints: NodeCheckpointStore,
-        *,
-        retained: int,
-        failed: Callable[[], None],
+        settings: Settings,
+        meters: Meters,
     ) -> None:
         self._store = store
         self._checkpoints = checkpoints
-        self._retained = retained
-        self._failed = failed
+        self._retained = settings.restart.retained_executions
+        self._errors = meters.counter("yukta.checkpoint.errors")
+        meters.watch("yukta.checkpoint.bytes", lambda: checkpoints.bytes)
         self._live: dict[str, ArchivedRun] = {}
         self._kept: set[str] = set()
+        self._reading: dict[str, str] = {}
         self._pins: Counter[str] = Counter()
         self._doomed: set[str] = set()
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
 
-    async def start(self) -> None:
-        """Learn which runs are kept already."""
+    async def __aenter__(self) -> Self:
+        """Open the stores, and learn which runs are kept already."""
+        await self._checkpoints.start()
         self._kept.update(await self._store.ids())
+        return self
 
-    async def close(self) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         """Wait for what is under way."""
         await self._tasks.ended()
+        await self._checkpoints.close()
+
+    def _failed(self) -> None:
+        self._errors.add()
 
     # -- recording
 
@@ -81,10 +90,13 @@ class ExecutionArchive:
             return None
         return RunRecorder(self._checkpoints, execution_id, self._tasks, self._failed)
 
-    def begin(self, run: ArchivedRun) -> None:
-        """A run has been made."""
+    def begin(self, run: ArchivedRun, reads_from: str | None = None) -> None:
+        """A run has been made; it replays outputs of the run `reads_from`."""
         if self._retained:
             self._live[run.execution_id] = run
+            if reads_from is not None:
+                self._reading[run.execution_id] = reads_from
+                self.pin(reads_from)
 
     async def end(
         self,
@@ -109,6 +121,8 @@ class ExecutionArchive:
         for old in gone:
             self._kept.discard(old)
             await self._clear(old)
+        if (source := self._reading.pop(execution_id, None)) is not None:
+            await self.unpin(source)
 
     async def _clear(self, execution_id: str) -> None:
         if execution_id in self._pins:

@@ -81,6 +81,20 @@ class NodeCheckpointStore(Protocol):
     written independently of one another.
     """
 
+    async def start(self) -> None:
+        """Get ready; called before anything else.
+
+        Raises:
+            StoreUnavailableError: it cannot be used.
+        """
+
+    async def close(self) -> None:
+        """Finish what is under way; called after everything else."""
+
+    @property
+    def bytes(self) -> int:
+        """What is held, estimated."""
+
     @property
     def synchronous(self) -> bool:
         """Whether `append` and `mark_complete` are done when they return, for every node."""
