@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError as PydanticError
 
+from yukta_rx.definitions.bundle import read_bundle, write_zip
 from yukta_rx.definitions.parse import fault_of
 from yukta_rx.definitions.views import (
     ANY,
@@ -235,6 +236,52 @@ class DefinitionService(WorkflowService):
                 [SessionChange(session_id=session_id, remove=ids, gone=True)]
             )
             self._forget(view.workflows)
+
+    # -- bundles
+
+    async def export(self, session_ids: Sequence[str] = ()) -> bytes:
+        """Sessions and their workflows as a zip of folders.
+
+        Args:
+            session_ids: these; all of them if there are none.
+
+        Raises:
+            NotFoundError: there is no such session.
+        """
+        if session_ids:
+            views = [await self.get_session(name) for name in dict.fromkeys(session_ids)]
+        else:
+            views = await self.sessions()
+        return await self._off_loop(write_zip, views)
+
+    async def bring_in(
+        self,
+        bundle: bytes,
+        *,
+        max_bytes: int,
+        prune: bool = False,
+        dry_run: bool = False,
+        actor: str = "anonymous",
+    ) -> list[SessionApplied]:
+        """Store the sessions of a bundle, all of them or none; see `read_bundle`.
+
+        Args:
+            bundle: a zip, or JSON.
+            max_bytes: bytes that a zip may unpack to.
+            prune: remove workflows that the bundle does not have from the sessions that it has.
+            dry_run: only say what would happen.
+            actor: who brings it.
+
+        Raises:
+            BadRequestError: it is neither a zip nor JSON.
+            ValidationError: it is not a bundle, or something in it is refused; lists every fault.
+            StaleDefinitionError: a session is not what its `etag` says.
+            ConflictError: a workflow that would be removed has live runs.
+        """
+        requests = await self._off_loop(
+            lambda: read_bundle(bundle, max_bytes=max_bytes, prune=prune)
+        )
+        return await self.apply_sessions(requests, dry_run=dry_run, actor=actor)
 
     # -- parts
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from yukta_rx.errors import BadRequestError, NotAcceptableError, RoleError
 from yukta_rx.http.body import checked, parse_body, read_body
 from yukta_rx.http.call import ANYONE, Actor, Call
-from yukta_rx.http.headers import accepts_events, accepts_json
+from yukta_rx.http.headers import accepts, accepts_diagram, accepts_events, accepts_json
 from yukta_rx.http.route import Body, Media, Query, Route
 from yukta_rx.http.state import SHARED
 from yukta_rx.model.ids import check_id
@@ -67,7 +67,10 @@ async def _checked_call(route: Route, request: web.Request, shared: Shared) -> C
     model: BaseModel | None = None
     if route.body is not Body.NONE:
         data = await read_body(request, int(shared.engine.settings.limits.max_body))
-        body = parse_body(data, required=route.body is Body.REQUIRED)
+        if route.body is Body.BUNDLE:
+            body = data
+        else:
+            body = parse_body(data, required=route.body is Body.REQUIRED)
         if route.request is not None:
             model = checked(route.request, body)
     return Call(request, shared, route, request[REQUEST_ID], actor, ids, query, body, model)
@@ -86,6 +89,10 @@ def _check_accept(route: Route, request: web.Request) -> None:
             raise NotAcceptableError(f"this answers {Media.JSON}, which Accept does not allow")
         case Media.EVENTS if not accepts_events(header):
             raise NotAcceptableError(f"this answers {Media.EVENTS}, which Accept does not allow")
+        case Media.DIAGRAM if not (accepts_json(header) or accepts_diagram(header)):
+            raise NotAcceptableError(f"this answers {Media.DIAGRAM}, which Accept does not allow")
+        case Media.ZIP if not accepts(header, (Media.ZIP, "application/*", "*/*")):
+            raise NotAcceptableError(f"this answers {Media.ZIP}, which Accept does not allow")
         case _:
             return
 

@@ -57,9 +57,14 @@ def _notes(route: Route) -> Iterator[str]:
     if route.body is not Body.NONE:
         model = route.request or route.document
         name = "any JSON" if model is None else f"`{model.__name__}`"
-        yield f"Body: {name}" + ("" if route.body is Body.REQUIRED else ", may be left out")
+        more = {Body.OPTIONAL: ", may be left out", Body.BUNDLE: ", or a zip of folders"}
+        yield f"Body: {name}" + more.get(route.body, "")
     if route.media is Media.EITHER:
         yield "An event stream, or JSON for `Accept: application/json`"
+    elif route.media is Media.DIAGRAM:
+        yield "JSON, or a Mermaid flowchart for `Accept: text/vnd.mermaid`"
+    elif route.media is Media.ZIP:
+        yield "A zip"
     elif route.media is Media.EVENTS:
         yield "An event stream"
 

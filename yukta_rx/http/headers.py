@@ -13,6 +13,7 @@ from yukta_rx.errors import BadRequestError
 
 _JSON: Final = ("application/json", "application/*", "*/*")
 _EVENTS: Final = ("text/event-stream", "text/*", "*/*")
+_DIAGRAM: Final = ("text/vnd.mermaid", "text/*", "*/*")
 _TAG: Final = re.compile(r'\s*(W/)?"([\x21\x23-\x7e\x80-\xff]*)"\s*(?:,|$)')
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
@@ -37,6 +38,21 @@ def accepts_json(header: str | None) -> bool:
 def accepts_events(header: str | None) -> bool:
     """Whether a client takes an event stream."""
     return accepts(header, _EVENTS)
+
+
+def accepts_diagram(header: str | None) -> bool:
+    """Whether a client takes a Mermaid diagram."""
+    return accepts(header, _DIAGRAM)
+
+
+def prefers_diagram(header: str | None) -> bool:
+    """Whether a client that could have either wants a diagram: it likes it more than JSON.
+
+    A client that says nothing, or takes anything, gets JSON.
+    """
+    ranges = _ranges(header or "")
+    diagram = max(ranges.get(kind, 0.0) for kind in _DIAGRAM[:2])
+    return diagram > max(ranges.get(kind, 0.0) for kind in _JSON[:2])
 
 
 def prefers_json(header: str | None) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _REF: Final = "#/components/schemas/{model}"
 _GENERAL: Final = ("host_not_allowed", "internal")
+_BINARY: Final = {"type": "string", "format": "binary"}
 _NOTES: Final = {
     "runs": "Start, find and read runs.",
     "commands": "Steer runs; an answered command is in force.",
@@ -67,7 +68,7 @@ def possible_codes(route: Route) -> tuple[str, ...]:
     codes = [*route.errors, *_GENERAL]
     if route.role is not None or route.headers:
         codes.append("invalid_parameter")
-    if route.media in (Media.JSON, Media.EVENTS):
+    if route.media in (Media.JSON, Media.EVENTS, Media.DIAGRAM, Media.ZIP):
         codes.append("not_acceptable")
     if route.body is not Body.NONE:
         codes += ["malformed_json", "unserialisable_payload", "body_too_large"]
@@ -97,6 +98,9 @@ def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
             "required": route.body is Body.REQUIRED,
             "content": {"application/json": {"schema": schema}},
         }
+        if route.body is Body.BUNDLE:
+            made["requestBody"]["required"] = True
+            made["requestBody"]["content"][str(Media.ZIP)] = {"schema": _BINARY}
     return made
 
 
@@ -158,10 +162,14 @@ def _responses(route: Route, method: str) -> dict[str, Any]:
 def _content(route: Route, model: type[BaseModel] | None) -> dict[str, Any]:
     if route.media is Media.METRICS:
         return {"text/plain": {"schema": {"type": "string"}}}
+    if route.media is Media.ZIP:
+        return {str(Media.ZIP): {"schema": _BINARY}}
     if model is None:
         return {}
     made: dict[str, Any] = {}
-    if route.media in (Media.JSON, Media.EITHER):
+    if route.media is Media.DIAGRAM:
+        made["text/vnd.mermaid"] = {"schema": {"type": "string"}}
+    if route.media in (Media.JSON, Media.EITHER, Media.DIAGRAM):
         made[str(Media.JSON)] = {"schema": {"$ref": _ref(model)}}
     if route.media in (Media.EVENTS, Media.EITHER):
         made[str(Media.EVENTS)] = {"schema": {"$ref": _ref(SentEvent)}}

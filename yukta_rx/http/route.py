@@ -63,7 +63,7 @@ class Query:
         kind: what its text stands for.
         many: whether it may be repeated or be a comma list; its value is then a tuple.
         default: its value when it is absent; () with `many`.
-        low: smallest number.
+        low: smallest number, or for text 0 if it may be empty.
         high: largest number, or for text the most characters.
         words: the choices of a WORD, in upper case; a client may write them in any case.
         pattern: the form that a text has, for documents; the handler says what is wrong with it.
@@ -108,6 +108,7 @@ class Query:
             one |= {"minimum": self.low} if self.low is not None else {}
             one |= {"maximum": self.high} if self.high is not None else {}
         elif self.kind is Kind.TEXT:
+            one |= {"minLength": 0} if self.low == 0 else {}
             one |= {"maxLength": self.high} if self.high is not None else {}
             one |= {"pattern": self.pattern} if self.pattern is not None else {}
         if self.many:
@@ -137,8 +138,9 @@ class Query:
                 return self._text(text)
 
     def _text(self, text: str) -> str:
-        if not text or (self.high is not None and len(text) > self.high):
-            raise self._refused(f"must be 1 to {self.high} characters")
+        least = 1 if self.low is None else self.low
+        if len(text) < least or (self.high is not None and len(text) > self.high):
+            raise self._refused(f"must be {least} to {self.high} characters")
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -180,6 +182,8 @@ class Body(StrEnum):
     NONE = "none"
     OPTIONAL = "optional"
     REQUIRED = "required"
+    BUNDLE = "bundle"
+    """JSON or a zip; the handler gets the bytes."""
 
 
 class Media(StrEnum):
@@ -189,6 +193,8 @@ class Media(StrEnum):
     EVENTS = "text/event-stream"
     EITHER = "application/json or text/event-stream"
     METRICS = "text/plain"
+    DIAGRAM = "application/json or text/vnd.mermaid"
+    ZIP = "application/zip"
     EMPTY = "nothing"
 
 

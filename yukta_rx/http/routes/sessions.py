@@ -50,14 +50,15 @@ async def apply(call: Call) -> web.StreamResponse:
     if not isinstance(document.get("workflows", []), list):
         raise ValidationError([Fault("/workflows", "invalid_type", "must be a list of workflows")])
     current = None
-    if _several(call):
+    if several(call):
         current = (await call.engine.definitions.get_session(session_id)).etag
-    if_match, if_none_match = _preconditions(call, current)
+    if_match, if_none_match = preconditions(call, current)
     applied = await call.engine.definitions.apply_session(
         document,
         if_match=if_match,
         if_none_match=if_none_match,
         dry_run=call.query["dryRun"],
+        actor=call.actor.name,
     )
     made = not applied.existed and not call.query["dryRun"]
     headers = {} if call.query["dryRun"] else {"ETag": f'"{applied.session.etag}"'}
@@ -70,9 +71,9 @@ async def patch(call: Call) -> web.StreamResponse:
     """Change settings of a session (RFC 7396)."""
     session_id = call.ids["sessionId"]
     current = None
-    if _several(call):
+    if several(call):
         current = (await call.engine.definitions.get_session(session_id)).etag
-    if_match, _ = _preconditions(call, current)
+    if_match, _ = preconditions(call, current)
     view = await call.engine.definitions.patch_session(session_id, _object(call), if_match=if_match)
     return call.json(view.as_dict(), headers={"ETag": f'"{view.etag}"'})
 
@@ -114,12 +115,18 @@ async def save_workflow(call: Call) -> web.StreamResponse:
     """Save a workflow."""
     session_id, workflow_id = call.ids["sessionId"], call.ids["workflowId"]
     current = None
-    if _several(call):
+    if several(call):
         record = await call.engine.definitions.get(session_id, workflow_id)
         current = record.definition_version
-    if_match, if_none_match = _preconditions(call, current)
+    if_match, if_none_match = preconditions(call, current)
     saved = await call.engine.definitions.save(
-        session_id, workflow_id, call.body, if_match=if_match, if_none_match=if_none_match
+        session_id,
+        workflow_id,
+        call.body,
+        if_match=if_match,
+        if_none_match=if_none_match,
+        note=call.query["note"],
+        actor=call.actor.name,
     )
     headers = {"ETag": f'"{saved.record.definition_version}"'}
     if saved.created:
@@ -131,10 +138,10 @@ async def remove_workflow(call: Call) -> web.StreamResponse:
     """Remove a workflow."""
     session_id, workflow_id = call.ids["sessionId"], call.ids["workflowId"]
     current = None
-    if _several(call):
+    if several(call):
         record = await call.engine.definitions.get(session_id, workflow_id)
         current = record.definition_version
-    if_match, _ = _preconditions(call, current)
+    if_match, _ = preconditions(call, current)
     await call.engine.definitions.delete(session_id, workflow_id, if_match=if_match)
     return call.nothing()
 
@@ -187,13 +194,13 @@ def _page(call: Call, shown: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]
     }
 
 
-def _several(call: Call) -> bool:
+def several(call: Call) -> bool:
     """Whether If-Match lists tags, so that the current one has to be known to pick from them."""
     tags = entity_tags("If-Match", call.header("If-Match"))
     return tags is not None and len(tags.strong) > 1
 
 
-def _preconditions(call: Call, current: str | None) -> tuple[str | None, bool]:
+def preconditions(call: Call, current: str | None) -> tuple[str | None, bool]:
     """What a change asks of the present state: the tag that must be there, or that none is.
 
     Args:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from yukta_rx.http import resources
-from yukta_rx.http.route import Body, Role, Route
+from yukta_rx.http.definition_shapes import MAX_NOTE
+from yukta_rx.http.route import Body, Query, Role, Route
 from yukta_rx.http.routes import sessions
 from yukta_rx.http.tables.parts import (
     CHANGE,
@@ -108,6 +109,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Save a workflow",
         tag="sessions",
         role=Role.ADMIN,
+        query=(Query("note", "What to write about the version.", low=0, high=MAX_NOTE),),
         body=Body.REQUIRED,
         document=resources.WorkflowDocument,
         responses={200: resources.SavedWorkflow, 201: resources.SavedWorkflow},

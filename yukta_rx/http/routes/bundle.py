@@ -1,0 +1,33 @@
+"""Sessions taken out and brought in as one file. Features: DEF-01, DUR-05."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from yukta_rx.http.call import Call
+
+UNPACKED: Final = 16
+"""Times `yukta.limits.max-body` that a zip may unpack to."""
+
+
+async def export(call: Call) -> web.StreamResponse:
+    """Give sessions and their workflows as a zip of folders."""
+    data = await call.engine.definitions.export(call.query["session"])
+    headers = {"Content-Disposition": 'attachment; filename="yukta-export.zip"'}
+    return web.Response(body=data, content_type="application/zip", headers=headers)
+
+
+async def bring_in(call: Call) -> web.StreamResponse:
+    """Store every session of a bundle, all of them or none."""
+    limit = UNPACKED * int(call.engine.settings.limits.max_body)
+    applied = await call.engine.definitions.bring_in(
+        call.body,
+        max_bytes=limit,
+        prune=call.query["prune"],
+        dry_run=call.query["dryRun"],
+        actor=call.actor.name,
+    )
+    return call.json({"sessions": [item.as_dict() for item in applied]})
