@@ -24,6 +24,7 @@ import atexit
 import weakref
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from yukta_rx.plugins.signals import APPROVE
 from yukta_rx.testing import plugin_asserts
 from yukta_rx.testing.clock import VirtualLoop
 from yukta_rx.testing.observed import LogLine, Outputs, lines_of
@@ -124,6 +125,11 @@ class AsyncPluginHarness(_Findings):
         await trial.ended(self._patience)
         return self.outputs.since(before)
 
+    async def signal(self, name: str, decision: str = APPROVE, data: Any = None) -> bool:
+        """See `PluginHarness.signal`."""
+        trial = self._live()
+        return await trial.signals.send(trial.run, PLUGIN, name, decision, data)
+
     async def assert_back_pressure(self, *payloads: Any, max_in_flight: int) -> None:
         """See `PluginHarness.assert_back_pressure`."""
         await plugin_asserts.back_pressure(self._bench, payloads or PAYLOADS, max_in_flight)
@@ -222,6 +228,24 @@ class PluginHarness(_Findings):
             AssertionError: it took longer than the harness is patient.
         """
         return self._driver.run(self._inner.complete)
+
+    def signal(self, name: str, decision: str = APPROVE, data: Any = None) -> bool:
+        """Give the plugin a signal: before the message that will wait for it is sent.
+
+        `send` lets time pass until every call has ended, and so until every wait is over.
+
+        Args:
+            name: of the signal.
+            decision: `reject`, or any other word for a yes.
+            data: any JSON value.
+
+        Returns:
+            False if it is kept, because no message waits for it yet.
+
+        Raises:
+            SignalBufferFullError: too many are kept.
+        """
+        return self._driver.run(lambda: self._inner.signal(name, decision, data))
 
     def assert_back_pressure(self, *payloads: Any, max_in_flight: int) -> None:
         """Assert that it holds at most `max_in_flight` messages while nobody takes its outputs.

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.config.load import load_settings
 from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import prepare
-from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
 from yukta_rx.model.policy import OnError
 from yukta_rx.plugins.contract import PluginKind, spec_of, terminal, trigger
-from yukta_rx.plugins.signals import SignalWaits
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
-from yukta_rx.streams.clock import LoopClock
 from yukta_rx.testing.observed import Failure, Output, Outputs
+from yukta_rx.testing.signal_bench import SignalBench
 from yukta_rx.testing.stand_in import registry_with
 from yukta_rx.testing.watched_run import WatchedRun, virtual_loop
 
@@ -240,6 +238,7 @@ class PluginTrial:
         self._ports: dict[int, str | None] = {}
         self._overflowed = 0
         self._began = self.loop.time()
+        self.signals = SignalBench(self.loop)
         self.run = WatchedRun(
             bench.prepared,
             watch=self._watch,
@@ -249,7 +248,7 @@ class PluginTrial:
             execution_id=f"harness-{len(bench.trials) + 1}",
             base_dir=bench.base_dir,
             timeout=None,
-            signals=SignalWaits(MemoryInputRequestStore(), LoopClock(self.loop)),
+            signals=self.signals.waits,
         )
         bench.trials[self.run.execution_id] = self
         seen.trials.append(self)

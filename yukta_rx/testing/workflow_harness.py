@@ -24,18 +24,16 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from yukta_rx.config.load import load_settings
 from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import prepare
-from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
-from yukta_rx.durability.stores.input_requests import Answer
 from yukta_rx.engine.local import LocalChildren
 from yukta_rx.model.events import EVENT_TYPES
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import WorkflowDefinition
-from yukta_rx.plugins.signals import APPROVE, SignalWaits
+from yukta_rx.plugins.signals import APPROVE
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
-from yukta_rx.streams.clock import LoopClock
 from yukta_rx.testing.marble import Marble, draw
 from yukta_rx.testing.observed import Failure, LogLine, Output, Outputs, lines_of
+from yukta_rx.testing.signal_bench import SignalBench
 from yukta_rx.testing.stand_in import registry_with
 from yukta_rx.testing.watched_run import PATIENCE, WatchedRun, virtual_loop
 
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from yukta_rx.durability.stores.input_requests import InputRequestStore
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.message import Message
@@ -64,6 +63,7 @@ class WorkflowHarness:
         timespan: seconds per character of a marble.
         lookup: payloads by the letter that marbles draw for them.
         step_mode: begin paused.
+        answers: what was asked and answered; of a harness before, as if its run went on here.
 
     Raises:
         DefinitionError: the definition is refused; lists every fault.
@@ -84,7 +84,9 @@ class WorkflowHarness:
         timespan: float = 1.0,
         lookup: Mapping[str, Any] | None = None,
         step_mode: bool = False,
+        answers: InputRequestStore | None = None,
     ) -> None:
+        self._store = answers
         overrides = dict(settings or {})
         if base_dir is not None:
             overrides.setdefault("yukta.files.allowed-dirs", [str(base_dir)])
@@ -130,13 +132,14 @@ class WorkflowHarness:
             raise RuntimeError("a WorkflowHarness runs its workflow once; make another")
         self._loop = virtual_loop("WorkflowHarness")
         self._began = self._loop.time()
+        self._signals = SignalBench(self._loop, self._store)
         self._run = WatchedRun(
             self._prepared,
             watch=self._watch,
             emit=self._event,
             execution_id=EXECUTION_ID,
             timeout=None,
-            signals=SignalWaits(MemoryInputRequestStore(), LoopClock(self._loop)),
+            signals=self._signals.waits,
             **self._options,
         )
         self._tasks = Tasks(self._loop, lambda: None)
@@ -349,18 +352,23 @@ class WorkflowHarness:
             NotFoundError: there is no such node.
             SignalBufferFullError: the node keeps too many already.
         """
-        place = self.run.place(self.run.node(node))
-        assert self.run.signals is not None
-        at = LoopClock(self._loop).wall()
-        answer = Answer(decision=decision, data=data, answered_by=by, answered_at=at)
-        answered = await self.run.signals.send(place, name, answer)
+        accepted = await self._signals.send(self.run, node, name, decision, data, by=by)
         await self.settle()
-        return answered is not None
+        return accepted
+
+    async def answer(self, approval_id: str, decision: str = APPROVE, data: Any = None) -> None:
+        """Answer one approval, as `signal` does.
+
+        Raises:
+            ConflictError: it is not open.
+        """
+        await self._signals.answer(self.run, approval_id, decision, data)
+        await self.settle()
 
     @property
     def approvals(self) -> list[dict[str, Any]]:
         """The messages that wait for a signal, as `GET /api/approvals` shows them."""
-        return [] if self.run.signals is None else self.run.signals.approvals(lambda _: True)
+        return self._signals.approvals
 
     # -- told by the run
 
