@@ -450,6 +450,69 @@ def test_break_holds_a_node_and_says_what_it_did_not_understand(server, ask, tic
 
 
 @pytest.mark.feature("CTL-02")
+def test_break_compares_by_type_pattern_or_condition(ask, ticking) -> None:
+    for args in (
+        ["payload.n!=-1"],
+        ["payload.n>1000000"],
+        ["payload.n < -5"],
+        ["payload.text~^a"],
+        ["payload.n in -1,-2"],
+        ["payload.n in [-1, -2]"],
+        ["payload.none?"],
+        ["--when", "payload.n < 0"],
+    ):
+        # The node is held by the first of them, which does not matter here.
+        assert ask("break", ticking, "show", *args).out.startswith("APPLIED SetBreakpoint"), args
+
+    shown = json.loads(ask("status", ticking, "--json").out)["breakpoints"]
+    assert [
+        (point.get("expression"), point.get("op"), point.get("value"), point.get("when"))
+        for point in shown
+    ] == [
+        ("payload.n", "!=", "-1", None),
+        ("payload.n", ">", 1_000_000, None),
+        ("payload.n", "<", -5, None),
+        ("payload.text", "matches", "^a", None),
+        ("payload.n", "in", ["-1", "-2"], None),
+        ("payload.n", "in", [-1, -2], None),
+        ("payload.none", "exists", True, None),
+        (None, None, None, "payload.n < 0"),
+    ]
+    refused = ask("break", ticking, "show", "--when", "payload.n <")
+    assert (refused.code, refused.out) == (3, "")
+    assert "/when" in refused.err
+
+
+@pytest.mark.feature("CTL-02")
+def test_held_shows_edits_drops_and_lets_go(server, ask, ticking) -> None:
+    nothing = ask("held", ticking, "show")
+    assert (nothing.code, nothing.out) == (4, "")
+    assert "holds no message" in nothing.err
+    assert ask("held", ticking, "show", "release").code == 6
+    ask("break", ticking, "show", "--when", "payload.n >= 0")
+    while (shown := ask("held", ticking, "show", "--json")).code:
+        pass
+
+    message = json.loads(shown.out)
+    assert message["payload"]["n"] >= 0
+    edited = server.run("held", ticking, "show", "edit", "--payload", '{"n": -7}')
+    assert edited.out.startswith("APPLIED EditHeld of node `show`")
+    text = ask("held", ticking, "show").out.splitlines()
+    assert text[0] == f"message     {message['id']}"
+    assert text[-1] == 'payload     {"n":-7}'
+    assert ask("held", ticking, "show", "drop", "--reason", "bad").out.startswith(
+        "APPLIED DropHeld"
+    )
+    while ask("held", ticking, "show").code:
+        pass
+    assert ask("held", ticking, "show", "release").out.startswith("APPLIED ReleaseHeld")
+    for args in (("edit",), ("release", "--payload", "1")):
+        refused = ask("held", ticking, "show", *args)
+        assert (refused.code, refused.out) == (2, "")
+        assert "edit takes --payload, and nothing else does" in refused.err
+
+
+@pytest.mark.feature("CTL-02")
 def test_skip_and_unskip_are_for_processors(ask, ticking) -> None:
     for verb in ("skip", "unskip"):
         refused = ask(verb, ticking, "show")

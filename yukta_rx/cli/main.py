@@ -43,6 +43,7 @@ COMMANDS: Mapping[str, str] = {
     "skip": "node_commands:skip",
     "unskip": "node_commands:unskip",
     "break": "node_commands:break_",
+    "held": "node_commands:held",
     "plugins": "plugins_command:command",
     "version": "version_command:command",
 }

@@ -98,7 +98,7 @@ def send(
     query: Query = (),
     *,
     method: str = "POST",
-    **fields: str,
+    **fields: Any,
 ) -> int:
     """Give a run, or one of its nodes, the command `verb` and print what became of it."""
     from yukta_rx.cli.client import checked_id, with_client

@@ -351,7 +351,7 @@ class Run(Steerable):
         if self._draining:
             return False
         self._draining = True
-        self.resume()
+        self.let_go()
         self._after(self._settings.stop.drain_timeout.total_seconds(), self._drain_overdue)
         if self._circuit is not None:
             self._circuit.stop(mode)

@@ -85,6 +85,12 @@ class Steerable:
             changed = node.resume() or changed
         return changed
 
+    def let_go(self) -> None:
+        """Go on and hold nothing any more, also no message that a breakpoint is about."""
+        for node in self.nodes.values():
+            node.clear_breakpoints()
+        self.resume()
+
     def step(self, n: int = 1, node_id: str | None = None) -> None:
         """Let exactly `n` messages through one node, or through each node, then stay paused.
 
