@@ -284,3 +284,37 @@ class TestAConditionIsWanted:
         assert (blind.status, blind.code) == (428, "precondition_required")
         assert (removed.status, removed.code) == (428, "precondition_required")
         assert based.status == 200
+
+
+@pytest.mark.feature("DUR-05")
+async def test_a_session_counts_its_workflows_and_live_runs(client: Any, make: Any) -> None:
+    await client.session_with(make.line(count=0, every_ms=1), make.echo(), session="busy")
+    await client.session_with(session="idle")
+    runs = [await client.start(session="busy") for _ in range(2)]
+    ended = await client.start("echo", session="busy")
+    await client.ended(ended)
+
+    listed = (await client.ok("GET", "/api/sessions"))["items"]
+    shown = await client.ok("GET", "/api/sessions/busy")
+
+    assert [item["counters"] for item in listed] == [
+        {"workflows": 2, "live": 2, "queued": 0},
+        {"workflows": 0, "live": 0, "queued": 0},
+    ]
+    assert shown["counters"] == listed[0]["counters"]
+    for run in runs:
+        await client.ok("POST", f"/api/executions/{run}/stop?mode=KILL")
+
+
+@pytest.mark.feature("DEF-01")
+async def test_a_save_that_says_nothing_new_adds_no_version_but_takes_its_note(
+    client: Any, make: Any
+) -> None:
+    await client.session_with(make.line())
+    path = "/api/sessions/s/workflows/w"
+
+    again = await client("PUT", f"{path}?note=seen", make.line())
+
+    assert (again.status, again.body["unchanged"], again.body["version"]) == (200, True, 1)
+    [row] = (await client.ok("GET", f"{path}/versions"))["items"]
+    assert row["note"] == "seen"

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, create_model
 
+from yukta_rx.http.definition_shapes import VersionRow
 from yukta_rx.http.resources import Event
 from yukta_rx.http.scheduler_shapes import RejectedStart, SchedulerLimits
 from yukta_rx.http.shapes import (
@@ -54,11 +55,15 @@ class RunProgress(Shape):
 
 
 class Finished(Shape):
-    """A run ended; each has exactly one of these."""
+    """A run ended; each has exactly one of these, and nothing of the run follows.
+
+    `droppedLines` is there if lines of its log were dropped because too many waited.
+    """
 
     status: TaskStatus
     error: RunError | None = None
     totals: Totals
+    dropped_lines: Count | None = None
 
 
 class NodeStatus(Shape):
@@ -152,6 +157,8 @@ _DATA: Final[dict[str, type[BaseModel]]] = {
     "node.log": LogLine,
     "edge.stats": EdgeState,
     "edge.dropped": EdgeDropped,
+    "definition.saved": VersionRow,
+    "definition.rolled_back": VersionRow,
     "control.applied": AuditRow,
     "control.rejected": AuditRow,
     "scheduler.limits_changed": SchedulerLimits,

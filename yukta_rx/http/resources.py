@@ -62,6 +62,14 @@ class SessionPatch(Request):
 # --- sessions and workflows ----------------------------------------------------------------------
 
 
+class SessionCounters(Shape):
+    """How much of what there is in a session."""
+
+    workflows: Count
+    live: Count
+    queued: Count
+
+
 class Session(Shape):
     """A session."""
 
@@ -75,6 +83,7 @@ class Session(Shape):
     execution_timeout_ms: Milliseconds
     workflows: list[dict[str, Any]] | None = None
     workflow_ids: list[str]
+    counters: SessionCounters | None = None
     created_at: Time
     updated_at: Time
     etag: str

@@ -19,8 +19,11 @@ from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aiohttp import web
 
+    from yukta_rx.definitions.views import SessionView
     from yukta_rx.http.call import Call
 
 LIVE = frozenset(status for status in TaskStatus if not status.terminal)
@@ -30,14 +33,20 @@ _END_WITHIN = 30.0
 async def listing(call: Call) -> web.StreamResponse:
     """List sessions, by id."""
     views = await call.engine.definitions.sessions()
-    shown = [(view.session_id, view.as_dict("workflows" in _included(call))) for view in views]
+    counters = _counters(call, views)
+    shown = []
+    for view in views:
+        item = view.as_dict("workflows" in _included(call))
+        shown.append((view.session_id, item | {"counters": counters[view.session_id]}))
     return call.json(_page(call, shown))
 
 
 async def show(call: Call) -> web.StreamResponse:
-    """Show a session."""
+    """Show a session; its ETag is about what can be changed, not about the counters."""
     view = await call.engine.definitions.get_session(call.ids["sessionId"])
-    return call.tagged(view.as_dict("workflows" in _included(call)), view.etag)
+    shown = view.as_dict("workflows" in _included(call))
+    shown["counters"] = _counters(call, [view])[view.session_id]
+    return call.tagged(shown, view.etag)
 
 
 async def apply(call: Call) -> web.StreamResponse:
@@ -171,6 +180,22 @@ def _object(call: Call) -> dict[str, Any]:
     if not isinstance(call.body, dict):
         raise ValidationError([Fault("", "invalid_type", "must be an object")])
     return call.body
+
+
+def _counters(call: Call, views: Sequence[SessionView]) -> dict[str, dict[str, int]]:
+    """Count workflows, and runs that have not ended, of these sessions."""
+    counters = {
+        view.session_id: {"workflows": len(view.workflows), "live": 0, "queued": 0}
+        for view in views
+    }
+    wanted = ExecutionQuery(session_ids=frozenset(counters), statuses=LIVE)
+    # No session at all would mean every session.
+    runs = call.engine.gateway.executions(wanted, COUNT_CAP).items if counters else []
+    for run in runs:
+        counter = counters[run["sessionId"]]
+        counter["live"] += 1
+        counter["queued"] += run["status"] == TaskStatus.QUEUED
+    return counters
 
 
 def _included(call: Call) -> frozenset[str]:
