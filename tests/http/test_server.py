@@ -12,8 +12,7 @@ import pytest
 from aiohttp import web
 
 from yukta_rx.app import Engine
-from yukta_rx.config.settings import Settings
-from yukta_rx.errors import ConfigError, EngineError
+from yukta_rx.errors import EngineError
 from yukta_rx.http.app import create_app
 from yukta_rx.http.server import HttpServer
 from yukta_rx.http.state import SHARED
@@ -292,14 +291,6 @@ async def test_an_app_is_mounted_in_another(engine: Any, make: Any) -> None:
         await runner.cleanup()
         assert asyncio.get_running_loop().time() - began < 1
         assert b"stream.closing" in await stream.content.read()
-
-
-def test_a_server_that_cannot_check_keys_does_not_pretend_to() -> None:
-    class Keyed:
-        settings = Settings(api_key="secret")
-
-    with pytest.raises(ConfigError, match=r"yukta\.api-key"):
-        create_app(Keyed())  # type: ignore[arg-type]
 
 
 async def test_an_address_that_is_taken_is_an_error_and_leaves_nothing(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import SecretStr
+from pydantic import AwareDatetime, SecretStr
 
 from yukta_rx.config.declare import Group, setting
 from yukta_rx.config.units import ByteSize
@@ -37,6 +38,9 @@ class ApiKey(Group):
     sessions: tuple[str, ...] = setting(
         (), "Sessions that it may see; empty is all.", feature="SEC-01"
     )
+    expires: AwareDatetime | None = setting(
+        None, "When it stops to be good; unset is never.", feature="SEC-01"
+    )
 
 
 class HttpGroup(Group):
@@ -48,6 +52,9 @@ class HttpGroup(Group):
     )
     require_if_match: bool = setting(
         False, "Refuse a change of a definition without If-Match (428).", feature="DEF-01"
+    )
+    session_lifetime: timedelta = setting(
+        timedelta(hours=12), "How long the cookie of a browser is good.", feature="SEC-01"
     )
 
 

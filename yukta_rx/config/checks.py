@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from yukta_rx.config.derive import STORES
+from yukta_rx.config.keys import HASHED, MASTER_KEY, SHORT_KEY, digest_of_key, named_keys
 from yukta_rx.config.settings import HaMode, Settings, StoreType
 from yukta_rx.errors import ConfigError
+from yukta_rx.model.ids import id_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,6 +163,42 @@ def _keys_are_told_apart(settings: Settings) -> Iterator[Finding]:
     names = [entry.name for entry in settings.api_keys]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield Finding(True, f"yukta.api-keys: the name `{name}` is used more than once")
+    if settings.api_key is not None and MASTER_KEY in names:
+        yield Finding(True, f"yukta.api-keys: the name `{MASTER_KEY}` is that of yukta.api-key")
+    texts = [key.get_secret_value() for _, key in named_keys(settings)]
+    if len({_comparable(text) for text in texts}) < len(texts):
+        yield Finding(True, "yukta.api-key, yukta.api-keys: two of the keys are the same")
+
+
+def _keys_can_be_used(settings: Settings) -> Iterator[Finding]:
+    for name, key in named_keys(settings):
+        text = key.get_secret_value()
+        if name != MASTER_KEY and (fault := id_fault("name", name)):
+            yield Finding(True, f"yukta.api-keys: {fault}")
+        if text.startswith(HASHED):
+            if not re.fullmatch(r"[0-9a-fA-F]{64}", text.removeprefix(HASHED)):
+                yield Finding(
+                    True, f"the key `{name}`: {HASHED} is followed by the 64 hex digits of a hash"
+                )
+        elif not re.fullmatch(r"[\x21-\x7e]{1,1000}", text):
+            yield Finding(True, f"the key `{name}` must be 1 to 1000 visible ASCII characters")
+        elif len(text) < SHORT_KEY:
+            yield Finding(
+                False,
+                f"the key `{name}` is shorter than {SHORT_KEY} characters and can be guessed;"
+                " `yukta key new` makes a good one",
+            )
+    for entry in settings.api_keys:
+        for session in entry.sessions:
+            if fault := id_fault("sessions", session):
+                yield Finding(True, f"the key `{entry.name}`: {fault}")
+
+
+def _comparable(text: str) -> bytes:
+    try:
+        return digest_of_key(text)
+    except ValueError:
+        return text.encode()
 
 
 def _open_server_is_local(settings: Settings) -> Iterator[Finding]:
@@ -214,6 +252,7 @@ _RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _leases_last,
     _one_partition_only,
     _keys_are_told_apart,
+    _keys_can_be_used,
     _open_server_is_local,
     _safety_is_on,
     _patterns_compile,

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from pydantic import SecretStr
+from pydantic import AwareDatetime, SecretStr
 
 from yukta_rx.config.declare import Declared, declared
 from yukta_rx.config.load import catalogue
@@ -50,6 +50,7 @@ _KIND_NAMES: dict[Any, str] = {
     SecretStr: "text, secret",
     Path: "path",
     timedelta: "duration",
+    AwareDatetime: "time",
     ByteSize: "size",
 }
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
 from typing import Any, NewType, Union, get_args, get_origin
 
-from pydantic import SecretStr
+from pydantic import AwareDatetime, SecretStr
 
 ByteSize = NewType("ByteSize", int)
 """A number of bytes, written as `4MiB`, `500kB` or a plain number."""
@@ -44,7 +44,8 @@ def parse(kind: Any, raw: object, *, text: bool) -> Any:
 
     Args:
         kind: a type as written on a settings field: bool, int, float, str, SecretStr, Path,
-            timedelta, ByteSize, an Enum, `X | None`, `tuple[X, ...]` or `Mapping[str, X]`.
+            timedelta, AwareDatetime, ByteSize, an Enum, `X | None`, `tuple[X, ...]` or
+            `Mapping[str, X]`.
         raw: what was written.
         text: True when all there is is text (a variable), False for TOML with types of its own.
 
@@ -61,6 +62,8 @@ def parse(kind: Any, raw: object, *, text: bool) -> Any:
         return _parse_map(get_args(kind)[1], raw, text=text)
     if kind is timedelta:
         return parse_duration(raw)
+    if kind is AwareDatetime:
+        return parse_time(raw)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return parse_choice(kind, raw)
     return _parse_scalar(kind, raw, text=text)
@@ -83,6 +86,17 @@ def parse_duration(raw: object) -> timedelta:
         return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
     except OverflowError:
         raise ExpectedError("expected a duration below 999999999 days") from None
+
+
+def parse_time(raw: object) -> datetime:
+    """Read an RFC 3339 time, or a time of TOML's own; it has to say its zone."""
+    try:
+        time = raw if isinstance(raw, datetime) else datetime.fromisoformat(str(raw).strip())
+    except ValueError:
+        time = datetime.min
+    if time.tzinfo is None:
+        raise ExpectedError("expected a time with its zone, such as 2026-12-31T23:59:00Z")
+    return time
 
 
 def show_duration(value: timedelta) -> str:

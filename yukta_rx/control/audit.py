@@ -48,7 +48,7 @@ class AuditQuery:
         command: of this name.
         outcome: APPLIED, REJECTED, HELD or DRY_RUN.
         execution_id: to this run.
-        session_id: to runs of this session.
+        session_ids: to runs of any of these sessions; empty is all.
         since: at this time or later, aware.
     """
 
@@ -56,7 +56,7 @@ class AuditQuery:
     command: str | None = None
     outcome: str | None = None
     execution_id: str | None = None
-    session_id: str | None = None
+    session_ids: frozenset[str] = frozenset()
     since: datetime | None = None
 
     def accepts(self, row: Mapping[str, Any]) -> bool:
@@ -66,9 +66,10 @@ class AuditQuery:
             "command": self.command,
             "outcome": self.outcome,
             "executionId": self.execution_id,
-            "sessionId": self.session_id,
         }
         if any(value is not None and row.get(name) != value for name, value in wanted.items()):
+            return False
+        if self.session_ids and row.get("sessionId") not in self.session_ids:
             return False
         return self.since is None or row["time"] >= rfc3339(self.since)
 

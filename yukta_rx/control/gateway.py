@@ -200,6 +200,10 @@ class ControlGateway(RunQueries):
         """The commands that wait for a second actor, oldest first."""
         return [held.as_dict() for held in self._sequencer.held.list()]
 
+    def held_command(self, command_id: str) -> Command:
+        """The held command of an id; raises NotFoundError if there is none."""
+        return self._sequencer.held.get(command_id).submission.command
+
     async def decide(
         self, command_id: str, *, approve: bool, actor: str, role: Role, reason: str | None = None
     ) -> CommandResult:
@@ -209,7 +213,7 @@ class ControlGateway(RunQueries):
             NotFoundError: no command of that id is held.
             RoleError: the actor gave it, or may not give such a command.
         """
-        command = self._sequencer.held.get(command_id).submission.command
+        command = self.held_command(command_id)
         if role.rank < command.role.rank:
             detail = f"deciding about {command.name()} needs the role {command.role}"
             raise RoleError(detail, requiredRole=str(command.role))

@@ -130,11 +130,7 @@ class HeldCommands:
             NotFoundError: none of that id does.
         """
         if command_id not in self._held:
-            raise NotFoundError(
-                f"no command {command_id} waits for a decision",
-                code="command_not_found",
-                commandId=command_id,
-            )
+            raise no_such_command(command_id)
         return self._held[command_id][0]
 
     def take(self, command_id: str) -> HeldCommand:
@@ -155,3 +151,12 @@ class HeldCommands:
     def _expire(self, command_id: str) -> None:
         held, _ = self._held.pop(command_id)
         self._expired(held)
+
+
+def no_such_command(command_id: str) -> NotFoundError:
+    """Return the error of a command that is not held."""
+    return NotFoundError(
+        f"no command {command_id} waits for a decision",
+        code="command_not_found",
+        commandId=command_id,
+    )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.engine import held
 from yukta_rx.errors import BadRequestError, NotFoundError
 from yukta_rx.model.ids import id_fault
+from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from yukta_rx.control.audit import AuditQuery, AuditTrail
     from yukta_rx.control.starter import Starter
     from yukta_rx.engine.run import Run
-    from yukta_rx.model.status import TaskStatus
     from yukta_rx.observe.state import RunState
     from yukta_rx.observe.tracker import Tracker
 
@@ -85,6 +85,11 @@ class RunQueries:
         self._tracker = tracker
         self._trail = trail
 
+    def session_of(self, execution_id: str) -> str | None:
+        """The session of a run that is live, waits or is kept; None if there is none such."""
+        run = self._starter.live.get(execution_id) or self._tracker.state(execution_id)
+        return None if run is None else run.session_id
+
     def summary(self, execution_id: str) -> dict[str, Any]:
         """A run as `ExecutionSummary`.
 
@@ -121,8 +126,12 @@ class RunQueries:
             shown["waitingOn"] = [waiting.why()]
         shown["waitingOn"] += self._starter.approvals.waiting_on(execution_id)
         shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
-        shown["resumable"] = {"ok": False, "reason": "no_checkpoints"}
-        shown["restartable"] = {"ok": False, "reason": "evicted"}
+        if state.restarted_from is not None:
+            shown["restartedFrom"] = state.restarted_from
+        aborted = state.status is TaskStatus.ABORTED
+        reason = "no_checkpoints" if aborted else "not_aborted"
+        shown["resumable"] = {"ok": False, "reason": reason}
+        shown["restartable"] = self._restartable(state)
         if "nodes" in wanted:
             shown["nodes"] = self.nodes(execution_id)
         if "edges" in wanted:
@@ -270,6 +279,12 @@ class RunQueries:
         return shown
 
     # -- parts
+
+    def _restartable(self, state: RunState) -> dict[str, Any]:
+        if self._starter.archive.has(state.execution_id):
+            return {"ok": True}
+        child = state.parent_execution_id is not None
+        return {"ok": False, "reason": "child_run" if child else "evicted"}
 
     def _state(self, execution_id: str) -> RunState:
         state = self._tracker.state(execution_id)

@@ -5,7 +5,7 @@ Features: DEF-01, DUR-05.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -262,6 +262,7 @@ class DefinitionService(WorkflowService):
         prune: bool = False,
         dry_run: bool = False,
         actor: str = "anonymous",
+        permit: Callable[[str], None] = lambda session_id: None,
     ) -> list[SessionApplied]:
         """Store the sessions of a bundle, all of them or none; see `read_bundle`.
 
@@ -271,6 +272,7 @@ class DefinitionService(WorkflowService):
             prune: remove workflows that the bundle does not have from the sessions that it has.
             dry_run: only say what would happen.
             actor: who brings it.
+            permit: raises for the id of a session that they may not change.
 
         Raises:
             BadRequestError: it is neither a zip nor JSON.
@@ -281,6 +283,8 @@ class DefinitionService(WorkflowService):
         requests = await self._off_loop(
             lambda: read_bundle(bundle, max_bytes=max_bytes, prune=prune)
         )
+        for request in requests:
+            permit(str(request.document.get("sessionId")))
         return await self.apply_sessions(requests, dry_run=dry_run, actor=actor)
 
     # -- parts

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from yukta_rx import __version__
-from yukta_rx.errors import ConfigError, YuktaError
+from yukta_rx.errors import YuktaError
+from yukta_rx.http import cors
+from yukta_rx.http.auth import Guard
 from yukta_rx.http.dispatch import REQUEST_ID, expect, handler_of
 from yukta_rx.http.errors import problem_internal, problem_of_error, problem_of_http
 from yukta_rx.http.headers import usable_request_id
@@ -46,20 +48,14 @@ def create_app(engine: ServedEngine, *, times: StreamTimes | None = None) -> web
     Args:
         engine: what is served.
         times: ping interval and send timeout of event streams.
-
-    Raises:
-        ConfigError: an API key is set, which this version cannot check.
     """
     settings = engine.settings
-    if settings.api_key is not None or settings.api_keys:
-        raise ConfigError(
-            ["yukta.api-key, yukta.api-keys: this version checks no keys, so it does not serve"]
-        )
     shared = Shared(
         engine=engine,
         streams=OpenStreams(times or StreamTimes()),
         pulse=Pulse(),
         doors=HostOrigin(settings.allowed_hosts, settings.allowed_origins),
+        guard=Guard(settings),
         openapi=_openapi,
     )
     app = web.Application(middlewares=[_frame])
@@ -89,10 +85,11 @@ async def _frame(request: web.Request, handler: Handler) -> web.StreamResponse:
     request[REQUEST_ID] = request_id
     origin = request.headers.get("Origin")
     try:
-        shared.doors.check(request.method, request.headers.get("Host"), origin)
+        if not shared.guard.ring:
+            shared.doors.check(request.method, request.headers.get("Host"), origin)
         if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:
-            headers = shared.doors.cors(origin, preflight=True)
-            if headers:
+            headers = cors.preflight(shared.doors, origin)
+            if headers is not None:
                 return web.Response(status=204, headers=headers)
         return await handler(request)
     except web.HTTPException as error:
@@ -132,8 +129,7 @@ async def _finish_headers(request: web.Request, response: web.StreamResponse) ->
     headers["Server"] = "yukta"
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Cache-Control"] = "no-cache" if "ETag" in headers else "no-store"
-    if (origin := request.headers.get("Origin")) is not None:
-        headers.update(shared.doors.cors(origin))
+    cors.let_read(shared.doors, request.headers.get("Origin"), headers)
 
 
 async def _end_streams(app: web.Application) -> None:

@@ -1,6 +1,6 @@
 """Call: one request as a handler sees it, checked, and the ways to answer it.
 
-Feature: OBS-01.
+Features: OBS-01, SEC-01.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aiohttp import web
 
 from yukta_rx.control.commands.base import Role
-from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.errors import NotFoundError, UnserialisablePayloadError
 from yukta_rx.http.headers import entity_tags
 from yukta_rx.model.codec import dumps_plain
 from yukta_rx.observe.frames import showable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime
 
     from pydantic import BaseModel
 
@@ -36,14 +37,52 @@ class Actor:
     Attributes:
         name: as the audit shows it.
         role: what they may do.
+        sessions: the sessions that they may see; None is all.
+        expires: when the key stops to be good, aware; None is never.
+        key: the name of the key; None without one.
+        cookie: whether a browser sent the cookie that it got for the key.
     """
 
     name: str
     role: Role
+    sessions: frozenset[str] | None = None
+    expires: datetime | None = None
+    key: str | None = None
+    cookie: bool = False
 
+    def sees(self, session_id: str) -> bool:
+        """Whether what belongs to a session is there for them."""
+        return self.sessions is None or session_id in self.sessions
+
+    def within(self, wanted: Iterable[str]) -> frozenset[str]:
+        """The sessions to look in, of those that are asked for; empty stands for all.
+
+        A limited actor never gets the empty set: where nothing is left it is a session that
+        cannot exist.
+        """
+        given = frozenset(wanted)
+        if self.sessions is None:
+            return given
+        return (given & self.sessions if given else self.sessions) or NOWHERE
+
+    def check_session(self, session_id: str) -> None:
+        """Raise what a session that is not there raises, if they may not see it."""
+        if not self.sees(session_id):
+            raise NotFoundError(
+                f"there is no session {session_id}",
+                code="session_not_found",
+                sessionId=session_id,
+            )
+
+
+NOWHERE: Final = frozenset({"-"})
+"""Fits no session: an id begins with a letter or digit."""
 
 ANYONE: Final = Actor("anonymous", Role.ADMIN)
 """Everybody, while no key is set: the Host and Origin check keeps strangers out."""
+
+STRANGER: Final = Actor("anonymous", Role.VIEWER, frozenset())
+"""Who shows no key although there are some: sees nothing but what is open to all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """From a line of the table to a handler of aiohttp: the checks that come before any code of it.
 
-The order is fixed: role, ids of the path, Accept, query, body. So nothing is said about a body to
+The order is fixed: key and role, ids of the path, whether they are there for a key that is limited
+to sessions, Accept, query, body. So nothing is said about a body to
 someone who may not send it, and no handler ever sees an id of the wrong shape.
 
 Features: DEF-02, SEC-01.
@@ -14,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
-from yukta_rx.errors import BadRequestError, NotAcceptableError, RoleError
+from yukta_rx.errors import BadRequestError, NotAcceptableError
+from yukta_rx.http.auth import check_ids
 from yukta_rx.http.body import checked, parse_body, read_body
-from yukta_rx.http.call import ANYONE, Actor, Call
+from yukta_rx.http.call import Call
 from yukta_rx.http.headers import accepts, accepts_diagram, accepts_events, accepts_json
 from yukta_rx.http.route import Body, Media, Query, Route
 from yukta_rx.http.state import SHARED
@@ -58,9 +60,10 @@ async def _run(route: Route, call: Call) -> web.StreamResponse:
 
 
 async def _checked_call(route: Route, request: web.Request, shared: Shared) -> Call:
-    actor = ANYONE
-    _check_role(route, actor)
+    actor = shared.guard.admit(route, request)
     ids = {name: check_id(name, text) for name, text in request.match_info.items()}
+    if actor.sessions is not None:
+        check_ids(actor, ids, shared.engine.gateway)
     _check_accept(route, request)
     query = _read_query(route, request)
     body: Any = None
@@ -74,12 +77,6 @@ async def _checked_call(route: Route, request: web.Request, shared: Shared) -> C
         if route.request is not None:
             model = checked(route.request, body)
     return Call(request, shared, route, request[REQUEST_ID], actor, ids, query, body, model)
-
-
-def _check_role(route: Route, actor: Actor) -> None:
-    if route.role is not None and actor.role.rank < route.role.rank:
-        detail = f"this needs the role {route.role}; {actor.name} has {actor.role}"
-        raise RoleError(detail, requiredRole=str(route.role))
 
 
 def _check_accept(route: Route, request: web.Request) -> None:

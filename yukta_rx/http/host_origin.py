@@ -1,4 +1,4 @@
-"""Host and Origin check while no key is set, and CORS for the allowed origins.
+"""Host and Origin check: while no key is set for all, with keys for requests by cookie.
 
 A page in a browser can reach a server on this machine. The Host check stops one that made its own
 name point here; the Origin check stops one that sends a form or a fetch across origins.
@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-_EXPOSED: Final = "Location, ETag, Retry-After, X-Request-Id, Yukta-Version, Yukta-Leader"
-_REQUEST_HEADERS: Final = (
-    "Content-Type, Authorization, X-API-Key, Idempotency-Key, If-Match, If-None-Match,"
-    " Last-Event-ID, Prefer, X-Request-Id"
-)
 
 
 class HostOrigin:
@@ -56,27 +51,39 @@ class HostOrigin:
             f"Origin {shown} is not among yukta.allowed-origins", origin=shown.strip("'")
         )
 
+    @staticmethod
+    def check_page(headers: Mapping[str, str], *, required: bool) -> None:
+        """Refuse a request that a page of another origin had a browser send.
+
+        A cookie goes with every request of a browser, so its owner need not have meant it. Pages of
+        another port are "same site" to a browser, so `SameSite` alone does not keep them out; nor
+        do the allowed origins count here, which are those of every port by default.
+
+        Args:
+            headers: of the request.
+            required: refuse also what says nothing of where it comes from.
+
+        Raises:
+            OriginNotAllowedError: it does not come from a page of this very server.
+        """
+        site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
+        if site is not None:
+            own = site == "same-origin" or (site == "none" and not required)
+        elif origin is not None:
+            own = _same(origin, headers.get("Host", ""))
+        else:
+            own = not required
+        if not own:
+            shown = ascii((origin or "unknown")[:100]).strip("'")
+            detail = f"a page of this server has to send this, not one of origin {shown}"
+            raise OriginNotAllowedError(detail, origin=shown)
+
     def allows(self, origin: str) -> bool:
         """Whether pages of this origin may change something and read what comes back."""
         found = _origin(origin)
         return found is not None and (
             found in self._origins or (found[0], found[1], None) in self._origins
         )
-
-    def cors(self, origin: str | None, *, preflight: bool = False) -> Mapping[str, str]:
-        """Return the headers that let a page of an allowed origin read an answer."""
-        if origin is None or not self.allows(origin):
-            return {}
-        headers = {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
-        if preflight:
-            headers |= {
-                "Access-Control-Allow-Methods": "GET, POST, PUT, DELETE",
-                "Access-Control-Allow-Headers": _REQUEST_HEADERS,
-                "Access-Control-Max-Age": "600",
-            }
-        else:
-            headers["Access-Control-Expose-Headers"] = _EXPOSED
-        return headers
 
     def _knows_host(self, text: str) -> bool:
         found = _host(text)

@@ -32,6 +32,16 @@ _NOTES: Final = {
     "plugins": "Node types.",
     "server": "The server itself.",
 }
+_SECURITY: Final[dict[str, Any]] = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "cookie": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": "yukta_session",
+        "description": "What `POST /api/auth/session` gives a browser for a key.",
+    },
+}
 _WRITING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
@@ -53,8 +63,10 @@ def openapi_document(routes: Sequence[Route]) -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": note} for name, note in _NOTES.items()],
+        # The empty one: a server without keys asks for none.
+        "security": [{}, *({name: []} for name in _SECURITY)],
         "paths": paths,
-        "components": {"schemas": _schemas(routes)},
+        "components": {"schemas": _schemas(routes), "securitySchemes": _SECURITY},
     }
 
 
@@ -76,6 +88,10 @@ def possible_codes(route: Route) -> tuple[str, ...]:
             codes.append("validation")
     if route.method in _WRITING:
         codes.append("origin_not_allowed")
+    if route.role is not None or route.path == "/metrics":
+        codes += ["unauthenticated", "forbidden"]
+        codes += ["session_not_found"] if "sessionId" in route.placeholders else []
+        codes += ["execution_not_found"] if "executionId" in route.placeholders else []
     return tuple(dict.fromkeys(codes))
 
 
@@ -89,6 +105,8 @@ def _operation(route: Route, path: str, method: str) -> dict[str, Any]:
     }
     if route.role is not None:
         made["x-yukta-role"] = str(route.role)
+    elif route.path != "/metrics":
+        made["security"] = []
     if path != route.path:
         made["x-yukta-alias-of"] = route.path
     model = route.request or route.document

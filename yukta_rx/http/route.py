@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
-__all__ = ["MAX_PAGE", "Body", "Kind", "Media", "Query", "Role", "Route"]
+__all__ = ["MAX_PAGE", "Body", "Kind", "Media", "Query", "Reach", "Role", "Route"]
 
 MAX_PAGE: Final = 500
 """Most items of one page."""
@@ -186,6 +186,21 @@ class Body(StrEnum):
     """JSON or a zip; the handler gets the bytes."""
 
 
+class Reach(StrEnum):
+    """What a key that is limited to sessions gets from a route.
+
+    A path with a session or a run is looked at before its handler: what belongs to another session
+    is not there. This says how it is with the other paths; closed unless a route says otherwise.
+    """
+
+    CLOSED = "closed"
+    """Nothing: it is about all sessions, or about the server."""
+    OWN = "own"
+    """Its handler leaves out what belongs to other sessions, or refuses it."""
+    OPEN = "open"
+    """All of it: nothing of any session is in it."""
+
+
 class Media(StrEnum):
     """What a route answers with when all is well."""
 
@@ -209,6 +224,7 @@ class Route:
         summary: one sentence.
         tag: the group in the documents.
         role: the least role that may use it; None lets everyone.
+        reach: what a key that is limited to sessions gets, on a path without a session or a run.
         aliases: further paths of the same route.
         query: its query parameters; any other is refused.
         body: whether it takes a body.
@@ -229,6 +245,7 @@ class Route:
     summary: str
     tag: str
     role: Role | None = Role.VIEWER
+    reach: Reach = Reach.CLOSED
     aliases: tuple[str, ...] = ()
     query: tuple[Query, ...] = ()
     body: Body = Body.NONE
@@ -251,6 +268,11 @@ class Route:
     def placeholders(self) -> tuple[str, ...]:
         """Names of the ids in its path, in order."""
         return self.placeholders_of(self.path)
+
+    @property
+    def bound(self) -> bool:
+        """Whether its path says which session it is about, or which run."""
+        return not {"sessionId", "executionId"}.isdisjoint(self.placeholders)
 
     @staticmethod
     def placeholders_of(path: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.gateway import ControlGateway
     from yukta_rx.definitions.service import DefinitionService
+    from yukta_rx.http.auth import Guard
     from yukta_rx.http.host_origin import HostOrigin
     from yukta_rx.http.pulse import Pulse
     from yukta_rx.http.sse import OpenStreams
@@ -101,6 +102,7 @@ class Shared:
         streams: the open event streams.
         pulse: watches whether the event loop turns.
         doors: the Host and Origin check.
+        guard: tells who asks, and what they may.
         openapi: makes the OpenAPI document as JSON, once.
         closing: whether the app is shutting down.
     """
@@ -109,6 +111,7 @@ class Shared:
     streams: OpenStreams
     pulse: Pulse
     doors: HostOrigin
+    guard: Guard
     openapi: Callable[[], bytes]
     closing: bool = False
     _tasks: Tasks | None = field(default=None, repr=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from yukta_rx.http.tables import (
+    auth,
     catalogue,
     commands,
     events,
@@ -34,5 +35,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     *events.ROUTES,
     *catalogue.ROUTES,
     *server.ROUTES,
+    *auth.ROUTES,
 )
 """Every route."""

@@ -17,6 +17,8 @@ from yukta_rx.control.commands import (
     Outcome,
     StopWorkflow,
 )
+from yukta_rx.control.desk import unknown
+from yukta_rx.control.held import no_such_command
 from yukta_rx.errors import BadRequestError, Fault, RoleError, ValidationError, YuktaError
 from yukta_rx.http.body import checked
 from yukta_rx.http.errors import problem_body
@@ -50,6 +52,7 @@ MAX_BATCH: Final = 100
 
 ERRORS: Final = ("execution_not_found", "execution_not_running", "control_rejected", "validation")
 _COUNTS: Final = frozenset({"n"})
+_NONE: Final[Mapping[int, YuktaError]] = {}
 
 
 def command_routes() -> Iterator[Route]:
@@ -92,11 +95,41 @@ async def one_door(call: Call) -> web.StreamResponse:
 async def batch(call: Call) -> web.StreamResponse:
     """Give up to 100 commands, for any runs; the answer has what became of each."""
     given = submissions(call)
+    own, foreign = without_foreign(call, given)
+    atomic = call.query["atomic"]
+    if foreign and atomic:
+        raise ValidationError(
+            [Fault(f"/commands/{place}", e.code, e.detail) for place, e in foreign.items()]
+        )
     try:
-        results = await call.engine.gateway.batch(given, atomic=call.query["atomic"])
+        results = await call.engine.gateway.batch(own, atomic=atomic)
     except ValidationError as error:
         raise ValidationError([_moved(fault, "/commands") for fault in error.errors]) from error
-    return call.json({"results": shown_results(call, results)})
+    return call.json({"results": shown_results(call, results, foreign)})
+
+
+def without_foreign(
+    call: Call, given: list[Submission]
+) -> tuple[list[Submission], dict[int, YuktaError]]:
+    """Part the commands whose runs the caller may not see from the others.
+
+    Returns:
+        The others, and by place the answer to each that was taken out.
+    """
+    foreign: dict[int, YuktaError] = {
+        place: unknown(item.command.execution_id)
+        for place, item in enumerate(given)
+        if not _is_theirs(call, item.command)
+    }
+    return [item for place, item in enumerate(given) if place not in foreign], foreign
+
+
+def _is_theirs(call: Call, command: Command) -> bool:
+    """Whether a key that is limited to sessions may know of what a command is about."""
+    if call.actor.sessions is None:
+        return True
+    session_id = call.engine.gateway.session_of(command.execution_id)
+    return session_id is not None and call.actor.sees(session_id)
 
 
 def submissions(call: Call, **who: Any) -> list[Submission]:
@@ -130,10 +163,21 @@ def submissions(call: Call, **who: Any) -> list[Submission]:
 
 
 def shown_results(
-    call: Call, results: Iterable[CommandResult | YuktaError]
+    call: Call,
+    results: Iterable[CommandResult | YuktaError],
+    foreign: Mapping[int, YuktaError] = _NONE,
 ) -> list[dict[str, Any]]:
-    """What became of several commands, as it is answered; a refusal is a problem."""
-    return [_shown(call, result) for result in results]
+    """What became of several commands, as it is answered; a refusal is a problem.
+
+    Args:
+        call: the request.
+        results: of those that were carried out, in their order.
+        foreign: answers to the others, by the place of each; see `without_foreign`.
+    """
+    left = list(results)
+    for place in sorted(foreign):
+        left.insert(place, foreign[place])
+    return [_shown(call, result) for result in left]
 
 
 def _check_role(call: Call, command: Command) -> None:
@@ -171,14 +215,24 @@ def _free(cls: type[Command]) -> frozenset[str]:
 
 async def held(call: Call) -> web.StreamResponse:
     """List the commands that wait for a second actor."""
-    return call.json({"items": call.engine.gateway.held(), "nextCursor": None})
+    gateway = call.engine.gateway
+    items = [
+        item
+        for item in gateway.held()
+        if call.actor.sessions is None
+        or call.actor.sees(gateway.session_of(item["executionId"]) or "")
+    ]
+    return call.json({"items": items, "nextCursor": None})
 
 
 async def decide(call: Call) -> web.StreamResponse:
     """Let a held command pass, or refuse it."""
     body = call.typed(DecisionBody)
-    result = await call.engine.gateway.decide(
-        call.ids["commandId"],
+    gateway, command_id = call.engine.gateway, call.ids["commandId"]
+    if not _is_theirs(call, gateway.held_command(command_id)):
+        raise no_such_command(command_id)
+    result = await gateway.decide(
+        command_id,
         approve=body.decision is Decision.APPROVE,
         actor=call.actor.name,
         role=call.actor.role,
@@ -195,7 +249,7 @@ async def audit_all(call: Call) -> web.StreamResponse:
         command=query["command"],
         outcome=query["outcome"],
         execution_id=query["executionId"],
-        session_id=query["sessionId"],
+        session_ids=call.actor.within(() if query["sessionId"] is None else (query["sessionId"],)),
         since=query["since"],
     )
     page = call.engine.gateway.audit_page(wanted, query["limit"], query["afterCursor"])

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 async def start(call: Call) -> web.StreamResponse:
     """Start the run that the body describes."""
     body = call.typed(StartBody)
+    call.actor.check_session(body.session_id)
     options = (
         None if body.options is None else body.options.model_dump(by_alias=True, exclude_unset=True)
     )
@@ -79,7 +80,7 @@ async def listing(call: Call) -> web.StreamResponse:
     query = call.query
     wanted = ExecutionQuery(
         statuses=frozenset(TaskStatus(word) for word in query["status"]),
-        session_ids=frozenset(query["sessionId"]),
+        session_ids=call.actor.within(query["sessionId"]),
         workflow_ids=frozenset(query["workflowId"]),
         started_after=query["startedAfter"],
         started_before=query["startedBefore"],
@@ -126,7 +127,7 @@ async def children(call: Call) -> web.StreamResponse:
     """List the runs that a run started."""
     parent = call.ids["executionId"]
     call.engine.gateway.summary(parent)
-    wanted = ExecutionQuery(parent_execution_id=parent)
+    wanted = ExecutionQuery(parent_execution_id=parent, session_ids=call.actor.within(()))
     page = call.engine.gateway.executions(wanted, call.query["limit"], call.query["afterCursor"])
     return call.json(page.as_dict())
 

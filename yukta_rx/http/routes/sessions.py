@@ -32,7 +32,8 @@ _END_WITHIN = 30.0
 
 async def listing(call: Call) -> web.StreamResponse:
     """List sessions, by id."""
-    views = await call.engine.definitions.sessions()
+    found = await call.engine.definitions.sessions()
+    views = [view for view in found if call.actor.sees(view.session_id)]
     counters = _counters(call, views)
     shown = []
     for view in views:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.errors import BadRequestError, NotFoundError
@@ -22,7 +23,7 @@ async def events(call: Call) -> web.StreamResponse:
     """Stream the events of all runs."""
     query = call.query
     reader = call.engine.feed.subscribe(
-        _filter(call),
+        event_filter(call),
         after=_place(call),
         coalesce_ms=query["coalesceMs"],
         heartbeat=query["heartbeat"] is not None,
@@ -32,7 +33,7 @@ async def events(call: Call) -> web.StreamResponse:
 
 async def events_page(call: Call) -> web.StreamResponse:
     """Return events that the ring still holds."""
-    page = call.engine.feed.read(_filter(call), call.query["afterCursor"], call.query["limit"])
+    page = call.engine.feed.read(event_filter(call), call.query["afterCursor"], call.query["limit"])
     shown: dict[str, Any] = {"items": page.items, "nextCursor": page.next_cursor}
     if page.gap is not None:
         shown["gap"] = page.gap.as_dict()
@@ -119,15 +120,17 @@ def _gone(execution_id: str, what: str) -> NotFoundError:
     )
 
 
-def _filter(call: Call) -> EventFilter:
+def event_filter(call: Call) -> EventFilter:
+    """Which events are asked for; never those of sessions that the caller may not see."""
     query = call.query
-    return EventFilter.parse(
+    wanted = EventFilter.parse(
         execution_id=query["executionId"],
         type=query["type"],
         session_id=query["sessionId"],
         workflow_id=query["workflowId"],
         node_id=query["nodeId"],
     )
+    return replace(wanted, session_ids=call.actor.within(wanted.session_ids))
 
 
 def _place(call: Call) -> str | None:

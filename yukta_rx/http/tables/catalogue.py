@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from yukta_rx.http import resources
-from yukta_rx.http.route import Body, Route
+from yukta_rx.http.route import Body, Reach, Route
 from yukta_rx.http.routes import admin
 from yukta_rx.http.tables.parts import flag
 
@@ -16,6 +16,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=admin.plugins,
         summary="Every node type",
         tag="plugins",
+        reach=Reach.OPEN,
         query=(flag("errors", "Also those that cannot be loaded."),),
         responses={200: resources.PluginPage},
     ),
@@ -25,6 +26,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=admin.plugin,
         summary="One node type",
         tag="plugins",
+        reach=Reach.OPEN,
         responses={200: resources.Plugin},
         errors=("plugin_not_found",),
     ),
@@ -34,6 +36,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=admin.plugin_schema,
         summary="The JSON Schema of a node type's configuration",
         tag="plugins",
+        reach=Reach.OPEN,
         responses={200: resources.JsonSchema},
         errors=("plugin_not_found",),
     ),
@@ -43,6 +46,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=admin.validate_config,
         summary="Examine a configuration",
         tag="plugins",
+        reach=Reach.OPEN,
         body=Body.OPTIONAL,
         responses={200: resources.ConfigReport},
         errors=("plugin_not_found", "malformed_json"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from yukta_rx.http import shapes
-from yukta_rx.http.route import Body, Kind, Query, Role, Route
+from yukta_rx.http.route import Body, Kind, Query, Reach, Role, Route
 from yukta_rx.http.routes import commands
 from yukta_rx.http.tables.parts import CURSOR_DOC, EXECUTION, LIMIT, NUMBERED, flag, place
 
@@ -33,6 +33,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Give several commands, for any runs",
         tag="commands",
         role=Role.OPERATOR,
+        reach=Reach.OWN,
         query=(
             commands.DRY_RUN,
             flag("atomic", "Apply none if one of them would be refused."),
@@ -59,6 +60,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=commands.audit_all,
         summary="The commands that all runs were given",
         tag="commands",
+        reach=Reach.OWN,
         query=(
             LIMIT,
             place("afterCursor", CURSOR_DOC, "^[0-9]{1,18}$"),
@@ -83,6 +85,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=commands.held,
         summary="The commands that wait for a second actor",
         tag="commands",
+        reach=Reach.OWN,
         responses={200: shapes.HeldPage},
     ),
     Route(
@@ -92,6 +95,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Approve or reject a command that waits for a second actor",
         tag="commands",
         role=Role.OPERATOR,
+        reach=Reach.OWN,
         body=Body.REQUIRED,
         request=shapes.DecisionBody,
         responses={200: shapes.CommandAnswer},

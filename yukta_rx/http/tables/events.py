@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from yukta_rx.http import resources
-from yukta_rx.http.route import FEED_PLACE, Kind, Media, Query, Route
+from yukta_rx.http.route import FEED_PLACE, Kind, Media, Query, Reach, Route
 from yukta_rx.http.routes import streams
 from yukta_rx.http.tables.parts import (
     CURSOR_DOC,
@@ -24,6 +24,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=streams.events,
         summary="The events of all runs, as they happen",
         tag="streams",
+        reach=Reach.OWN,
         query=(
             *EVENT_FILTERS,
             place("lastEventId", LAST_DOC, FEED_PLACE),
@@ -56,6 +57,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=streams.events_page,
         summary="The events that are still kept",
         tag="streams",
+        reach=Reach.OWN,
         query=(LIMIT, place("afterCursor", CURSOR_DOC, FEED_PLACE), *EVENT_FILTERS),
         responses={200: resources.EventPage},
         errors=("invalid_cursor", "cursor_expired"),
@@ -66,6 +68,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=streams.event_types,
         summary="Every event type with its JSON Schema",
         tag="streams",
+        reach=Reach.OPEN,
         responses={200: resources.EventTypes},
     ),
 )

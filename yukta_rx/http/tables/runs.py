@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from yukta_rx.http import shapes
-from yukta_rx.http.route import Body, Kind, Media, Query, Role, Route
+from yukta_rx.http.route import Body, Kind, Media, Query, Reach, Role, Route
 from yukta_rx.http.routes import commands, runs, streams
 from yukta_rx.http.tables.parts import (
     EXECUTION,
@@ -31,6 +31,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Start a run",
         tag="runs",
         role=Role.OPERATOR,
+        reach=Reach.OWN,
         body=Body.REQUIRED,
         request=shapes.StartBody,
         responses={201: shapes.Started, 200: shapes.Started, 202: shapes.Started},
@@ -86,6 +87,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=runs.listing,
         summary="List runs, newest first, or count them",
         tag="runs",
+        reach=Reach.OWN,
         query=(
             *PAGE,
             Query(

@@ -6,7 +6,7 @@ from typing import Final
 
 from yukta_rx.http import resources
 from yukta_rx.http.definition_shapes import MAX_NOTE
-from yukta_rx.http.route import Body, Query, Role, Route
+from yukta_rx.http.route import Body, Query, Reach, Role, Route
 from yukta_rx.http.routes import sessions
 from yukta_rx.http.tables.parts import (
     CHANGE,
@@ -26,6 +26,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=sessions.listing,
         summary="List sessions",
         tag="sessions",
+        reach=Reach.OWN,
         query=(*PAGE, WITH_WORKFLOWS),
         responses={200: resources.SessionPage},
         errors=("invalid_cursor",),
@@ -145,6 +146,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=sessions.validate,
         summary="Examine a workflow document",
         tag="sessions",
+        reach=Reach.OPEN,
         body=Body.REQUIRED,
         responses={200: resources.ValidationReport},
         errors=("malformed_json",),

@@ -6,7 +6,7 @@ from typing import Final
 
 from yukta_rx.http import definition_shapes as shapes
 from yukta_rx.http.resources import SavedWorkflow
-from yukta_rx.http.route import Body, Kind, Media, Query, Role, Route
+from yukta_rx.http.route import Body, Kind, Media, Query, Reach, Role, Route
 from yukta_rx.http.routes import bundle, versions
 from yukta_rx.http.shapes import Payload
 from yukta_rx.http.tables.parts import EXECUTION, IF_MATCH, NUMBERED, WORKFLOW, flag
@@ -120,6 +120,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=bundle.export,
         summary="Sessions and their workflows as a zip of folders",
         tag="sessions",
+        reach=Reach.OWN,
         query=(Query("session", "Only these; all if it is left out.", Kind.ID, many=True),),
         responses={200: None},
         errors=("session_not_found",),
@@ -132,6 +133,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="Store the sessions of a bundle, all of them or none",
         tag="sessions",
         role=Role.ADMIN,
+        reach=Reach.OWN,
         query=(
             flag("dryRun", "Only say what would change."),
             flag("prune", "Remove workflows that the bundle does not have from its sessions."),
@@ -139,7 +141,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         body=Body.BUNDLE,
         document=shapes.Bundle,
         responses={200: shapes.ImportResult},
-        errors=("validation", "stale_definition", "in_use"),
+        errors=("session_not_found", "validation", "stale_definition", "in_use"),
         guarded=True,
     ),
 )
