@@ -71,6 +71,7 @@ class RunState:
         "nodes",
         "parent_execution_id",
         "queued_time",
+        "restarted_from",
         "session_id",
         "start_time",
         "status",
@@ -94,6 +95,7 @@ class RunState:
         self.end_time: datetime | None = None
         self.queued_time: datetime | None = None
         self.parent_execution_id: str | None = None
+        self.restarted_from: str | None = None
         self.depth = 0
         self.actor = "anonymous"
         self.labels: dict[str, str] = {}
@@ -105,13 +107,14 @@ class RunState:
         """Take over what the starter of the run says.
 
         Args:
-            about: any of actor, labels, depth, parentExecutionId, definitionVersion.
+            about: any of actor, labels, depth, parentExecutionId, restartedFrom, definitionVersion.
         """
         self.definition_version = about.get("definitionVersion", self.definition_version)
         self.actor = about.get("actor", self.actor)
         self.labels = dict(about.get("labels") or self.labels)
         self.depth = about.get("depth", self.depth)
         self.parent_execution_id = about.get("parentExecutionId", self.parent_execution_id)
+        self.restarted_from = about.get("restartedFrom", self.restarted_from)
 
     def apply(self, event: ExecutionEvent) -> bool:
         """Take an event in.
