@@ -61,7 +61,7 @@ class Client:
         async with self._session.request(
             method, self._url + path, json=body, params=query, headers=headers
         ) as answer:
-            text = await answer.text()
+            text = await answer.text(errors="replace")
             assert answer.status == status, f"{method} {path}: {answer.status} {text}"
             if answer.content_type in ("application/json", "application/problem+json"):
                 return await answer.json()
@@ -113,8 +113,10 @@ async def test_every_route_of_a_real_server_does_what_it_says() -> None:
         call = Client(session, url)
         await server_routes(call)
         await definitions(call)
+        await versions(call)
         execution_id, other_id = await starts(call)
         await reads(call, execution_id)
+        await graphs(call, execution_id)
         await streams(call, execution_id)
         await held_messages(call, execution_id)
         await commands(call, execution_id)
@@ -165,6 +167,42 @@ async def definitions(call: Client) -> None:
     found = await call("POST", workflow + "/validate", broken, sessionId="s", workflowId="one")
     assert found["valid"] is False
     assert (await call("POST", "/api/workflows/validate", {**ONE, "workflowId": "x"}))["valid"]
+
+
+async def versions(call: Client) -> None:
+    """Versions of a workflow, and sessions as one file."""
+    workflow = "/api/sessions/{sessionId}/workflows/{workflowId}"
+    ids = {"sessionId": "s", "workflowId": "one"}
+    await call("PUT", workflow, {**ONE, "description": "second"}, **ids)
+    path = workflow + "/versions"
+    assert [row["version"] for row in (await call("GET", path, **ids))["items"]] == [2, 1]
+    diff = await call("GET", path + "/diff", query={"from": "1"}, **ids)
+    assert diff["description"] == {"from": None, "to": "second"}
+    await call("POST", path + "/note", {"version": 1, "note": "good"}, status=204, **ids)
+    assert (await call("GET", path + "/{version}", version=1, **ids))["note"] == "good"
+    back = await call("POST", path + "/{version}/rollback", version=1, **ids)
+    assert (back["version"], back["unchanged"]) == (3, False)
+    told = await call("POST", workflow + "/dry-run", **ids)
+    assert (told["order"], told["admission"]) == (["in", "out"], "WOULD_RUN")
+    packed = await call("GET", "/api/export", headers={"Accept": "application/zip"})
+    assert packed.startswith("PK")
+    bundle = {"sessions": [{"sessionId": "s", "workflows": [{**ONE, "workflowId": "one"}]}]}
+    plan = await call("POST", "/api/import", bundle, query={"dryRun": "true"})
+    assert plan["sessions"][0]["unchanged"] == ["one"]
+
+
+async def graphs(call: Client, execution_id: str) -> None:
+    """A workflow and a run as graphs."""
+    workflow = "/api/sessions/{sessionId}/workflows/{workflowId}/graph"
+    shown = await call("GET", workflow, sessionId="s", workflowId="ticks")
+    assert shown["layers"] == [["in"], ["even"], ["out"]]
+    run = await call(
+        "GET",
+        "/api/executions/{executionId}/graph",
+        executionId=execution_id,
+        headers={"Accept": "text/vnd.mermaid"},
+    )
+    assert "even<br/>FILTER<br/>RUNNING" in run
 
 
 async def starts(call: Client) -> tuple[str, str]:

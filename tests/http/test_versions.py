@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -279,6 +280,29 @@ async def test_a_dry_run_tells_what_a_start_would_do_and_starts_nothing(
     assert (await client.ok("GET", "/api/executions?count=true"))["count"] == 0
     wrong = await client("POST", f"{WORKFLOW}/dry-run", {"yukta.version": 9})
     assert (wrong.status, wrong.code) == (404, "version_not_found")
+
+
+class TestLimited:
+    """A server with one slot and one place in the queue."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        limits = {"max_concurrent": 1, "queue_capacity": 1}
+        return Settings(execution={**limits, "shutdown_timeout": timedelta(milliseconds=100)})
+
+    @pytest.mark.feature("ADM-01")
+    async def test_a_dry_run_says_whether_a_start_would_be_admitted(
+        self, client: Any, make: Any
+    ) -> None:
+        await client.session_with(make.line(count=0, every_ms=5))
+        said = []
+        for _ in range(3):
+            said.append((await client.ok("POST", f"{WORKFLOW}/dry-run"))["admission"])
+            if len(said) < 3:
+                path = "/api/workflow/s/w/start"
+                await client.ok("POST", path, {}, headers={"Prefer": "respond-async"})
+
+        assert said == ["WOULD_RUN", "WOULD_QUEUE", "WOULD_REJECT"]
 
 
 async def test_a_dry_run_of_what_is_no_longer_valid_says_why(

@@ -85,7 +85,8 @@ async def dry_run(call: Call) -> web.StreamResponse:
     """Say what a start with this payload would do."""
     session_id, workflow_id = _place(call)
     found = await call.engine.definitions.dry_run(session_id, workflow_id, call.body)
-    return call.json(found | {"admission": "WOULD_RUN"})
+    admission = call.engine.gateway.would_admit(session_id, workflow_id)
+    return call.json(found | {"admission": admission})
 
 
 # --- graphs --------------------------------------------------------------------------------------
