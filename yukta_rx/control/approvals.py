@@ -19,10 +19,10 @@ from yukta_rx.plugins.signals import SignalWaits
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from yukta_rx.config.settings import Settings
-    from yukta_rx.durability.stores.input_requests import InputRequestStore
+    from yukta_rx.durability.stores.input_requests import InputRequest, InputRequestStore
     from yukta_rx.engine.run import Run
     from yukta_rx.plugins.signals import Place
     from yukta_rx.streams.clock import LoopClock, Timer
@@ -61,12 +61,12 @@ class Approvals:
     # -- what is open
 
     def page(
-        self, session_id: str | None, limit: int, cursor: str | None = None
+        self, sessions: Callable[[str], bool], limit: int, cursor: str | None = None
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Open requests as API.md's `Approval`, the oldest first, and where the next page begins.
 
         Args:
-            session_id: of this session only, if it is given.
+            sessions: whether those of a session are wanted.
             limit: how many at most.
             cursor: what the page before gave: its last approval.
 
@@ -81,8 +81,7 @@ class Approvals:
             )
         found = self.signals.approvals(
             lambda request: (
-                session_id in (None, request.session_id)
-                and (cursor is None or request.request_id > cursor)
+                sessions(request.session_id) and (cursor is None or request.request_id > cursor)
             )
         )
         more = found[limit - 1]["approvalId"] if len(found) > limit else None
@@ -103,37 +102,16 @@ class Approvals:
 
     # -- answers
 
-    async def command(
-        self,
-        approval_id: str,
-        decision: str | None = None,
-        data: Any = None,
-        comment: str | None = None,
-    ) -> SignalNode:
-        """The command that answers an approval, open or not; the run refuses it if it is not.
+    async def find(self, approval_id: str) -> InputRequest:
+        """An approval, open or not.
 
         Raises:
-            NotFoundError: there is no approval of that id, or none that is remembered.
-            ValidationError: the data is too large.
+            NotFoundError: there is none of that id, or none that is remembered.
         """
         request = self.signals.get(approval_id) or await self._store.get(approval_id)
         if request is None:
-            raise NotFoundError(
-                f"there is no approval {approval_id}",
-                code="approval_not_found",
-                approvalId=approval_id,
-            )
-        return SignalNode.parse(
-            {
-                "executionId": request.execution_id,
-                "nodeId": request.node_id,
-                "name": request.signal,
-                "decision": decision,
-                "data": data,
-                "approvalId": approval_id,
-                "comment": comment,
-            }
-        )
+            raise no_such_approval(approval_id)
+        return request
 
     async def send(
         self,
@@ -196,3 +174,31 @@ class Approvals:
         if self._timer is not None:
             self._timer.cancel()
         await self._tasks.ended()
+
+
+def no_such_approval(approval_id: str) -> NotFoundError:
+    """Return the error of an approval that is not known."""
+    return NotFoundError(
+        f"there is no approval {approval_id}", code="approval_not_found", approvalId=approval_id
+    )
+
+
+def answer_to(
+    request: InputRequest, decision: str | None, data: Any = None, comment: str | None = None
+) -> SignalNode:
+    """Return the command that answers an approval; the run refuses it if that is not open.
+
+    Raises:
+        ValidationError: the data is too large.
+    """
+    return SignalNode.parse(
+        {
+            "executionId": request.execution_id,
+            "nodeId": request.node_id,
+            "name": request.signal,
+            "decision": decision,
+            "data": data,
+            "approvalId": request.request_id,
+            "comment": comment,
+        }
+    )
