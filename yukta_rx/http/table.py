@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from yukta_rx.http.tables import (
+    approvals,
     auth,
     catalogue,
     commands,
@@ -29,6 +30,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *commands.ROUTES,
     *scheduler.ROUTES,
     *held.ROUTES,
+    *approvals.ROUTES,
     *sessions.ROUTES,
     *versions.ROUTES,
     *supervisors.ROUTES,
