@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.control.approvals import Approvals
-    from yukta_rx.control.approvals import Approvals
     from yukta_rx.control.audit import AuditQuery, AuditTrail
     from yukta_rx.control.starter import Starter
     from yukta_rx.engine.run import Run
@@ -279,11 +278,6 @@ class RunQueries:
         shown["execution"] = self.summary(execution_id)
         shown.pop("edges", None)
         return shown
-
-    @property
-    def approvals(self) -> Approvals:
-        """What people and programs are asked."""
-        return self._starter.approvals
 
     @property
     def approvals(self) -> Approvals:
