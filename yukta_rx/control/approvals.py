@@ -191,14 +191,13 @@ def answer_to(
     Raises:
         ValidationError: the data is too large.
     """
+    given = {"decision": decision, "data": data, "comment": comment}
     return SignalNode.parse(
         {
             "executionId": request.execution_id,
             "nodeId": request.node_id,
             "name": request.signal,
-            "decision": decision,
-            "data": data,
             "approvalId": request.request_id,
-            "comment": comment,
+            **{name: value for name, value in given.items() if value is not None},
         }
     )

@@ -37,6 +37,9 @@ KEEP_SECONDS: Final = 600.0
 KEPT: Final = 100
 """Early signals that one node keeps; one more is refused."""
 
+_SAME: Final = 1e-3
+"""Seconds within which two times are the same."""
+
 APPROVE: Final = "approve"
 """The decision of a signal that names none."""
 
@@ -86,17 +89,22 @@ class Place:
 class _Wait:
     """A message that waits. `woken` is done once it is answered or its time is up."""
 
-    __slots__ = ("_clock", "_due", "_timer", "_wall", "answered", "request", "say", "woken")
+    __slots__ = (
+        *("_base", "_clock", "_due", "_expires_at", "_lag", "_timer"),
+        *("answered", "request", "say", "woken"),
+    )
 
     def __init__(
-        self, request: InputRequest, clock: PausableClock, wall: Callable[[], datetime], say: Say
+        self, request: InputRequest, clock: PausableClock, base: LoopClock, say: Say
     ) -> None:
         self.request = request
         self.say = say
         self.answered: InputRequest | None = None
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._clock = clock
-        self._wall = wall
+        self._base = base
+        self._lag = -math.inf
+        self._expires_at: datetime | None = None
         self._due = None if request.remaining is None else clock.now() + request.remaining
         self._timer: Timer | None = None
         if self._due is not None:
@@ -116,11 +124,18 @@ class _Wait:
 
     def as_dict(self) -> dict[str, Any]:
         """The approval; while the clock stands still nobody knows when it will expire."""
-        expires_at = None
-        if self._due is not None and not self._clock.paused:
-            left = timedelta(seconds=max(0.0, self._due - self._clock.now()))
-            expires_at = self._wall() + left
-        return self.request.as_dict(expires_at)
+        if self._due is None or self._clock.paused:
+            return self.request.as_dict()
+        return self.request.as_dict(self._expiry(self._due))
+
+    def _expiry(self, due: float) -> datetime | None:
+        """When the time is up: the same each time, as long as there is no pause."""
+        lag = self._base.now() - self._clock.now()
+        if abs(lag - self._lag) > _SAME:
+            self._lag = lag
+            left = max(0.0, due - self._clock.now())
+            self._expires_at = self._base.wall() + timedelta(seconds=left)
+        return self._expires_at
 
 
 class _Desk:
@@ -180,7 +195,7 @@ class SignalWaits:
             found = await self._ask(ask)
             if found.state is RequestState.ANSWERED:
                 return _signal(found)
-            wait = _Wait(found, clock, self._clock.wall, say)
+            wait = _Wait(found, clock, self._clock, say)
             desk.waits[wait] = None
             self._open[found.request_id] = wait
         say("approval.requested", wait.as_dict())
