@@ -262,7 +262,7 @@ async def test_a_start_that_asks_for_what_is_not_there_is_refused(registry):
     async with Engine(registry=registry) as engine:
         with pytest.raises(NotFoundError):
             await engine.start("s", "nowhere")
-        for payload in ({"yukta.priority": "high"}, {"yukta.version": 1}):
+        for payload in ({"yukta.priority": "high"}, {"yukta.version": True}):
             with pytest.raises(ValidationError):
                 await engine.start("s", DOCUMENT, payload)
 
@@ -378,7 +378,7 @@ def test_the_one_door_for_commands_names_every_fault(registry):
                 with pytest.raises(ValidationError) as caught:
                     parse(body, "run-1")
                 assert [fault.pointer for fault in caught.value.errors] == [pointer]
-            command = parse("run-1", {"type": "StepNode", "nodeId": "a", "n": 2, "reason": "x"})
+            command = parse({"type": "StepNode", "nodeId": "a", "n": 2, "reason": "x"}, "run-1")
             assert (command.execution_id, command.node_id, command.n) == ("run-1", "a", 2)
 
     asyncio.run(main())
