@@ -17,6 +17,7 @@ from yukta_rx.control.commands import (
     ResumeWorkflow,
     RetryNode,
     SetBreakpoint,
+    SignalNode,
     SkipNode,
     StepNode,
     StepWorkflow,
@@ -238,6 +239,18 @@ class NodeHandle(BreakpointHandle):
     async def unskip(self) -> CommandResult:
         """Send messages into the plugin of the node again."""
         return await self._run.send(UnskipNode(**self._ids))
+
+    async def signal(
+        self, name: str, decision: str | None = None, data: Any = None
+    ) -> CommandResult:
+        """Give the node a signal; `answer` is ACCEPTED if a message waited for it, else QUEUED.
+
+        Raises:
+            ConflictError: the node waits for no signals.
+            SignalBufferFullError: it keeps too many that it has not waited for yet.
+        """
+        command = SignalNode(**self._ids, signal=name, decision=decision, data=data)
+        return await self._run.send(command)
 
     async def retry(self) -> Execution:
         """Run the node, which has failed, and all behind it again; the new run.
