@@ -19,6 +19,7 @@ from yukta_rx.config.checks import require, store_types
 from yukta_rx.config.settings import Settings, StoreType
 from yukta_rx.control.approvals import Approvals
 from yukta_rx.control.audit import AuditTrail
+from yukta_rx.control.bus import PluginBus
 from yukta_rx.control.desk import Desk
 from yukta_rx.control.discovery import Found, discover
 from yukta_rx.control.gateway import ControlGateway
@@ -117,6 +118,7 @@ class Engine:
     gateway: ControlGateway
     sequencer: Sequencer
     approvals: Approvals
+    bus: PluginBus
     supervisors: SupervisorHost
     meters: Meters
     started_at: datetime
@@ -219,12 +221,14 @@ class Engine:
         )
         self._starter = starter
         restarts = Restarts(starter, archive, self.definitions, preparer)
+        desk = Desk(starter, self.tracker, scheduler, restarts)
+        self.bus = PluginBus(desk)
         control = settings.control
         trail = AuditTrail(self._emit, clock.wall, control.audit_rows)
         self.sequencer = Sequencer(
             settings,
             clock,
-            Desk(starter, self.tracker, scheduler, restarts),
+            desk,
             trail,
             Reviewers((*self._reviewers, *found.reviewers), control.review_timeout.total_seconds()),
             IdempotencyWindow(settings, clock.now),
