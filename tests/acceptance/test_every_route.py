@@ -121,6 +121,7 @@ async def test_every_route_of_a_real_server_does_what_it_says() -> None:
         await held_messages(call, execution_id)
         await commands(call, execution_id)
         await pipeline(call, other_id)
+        await supervisors(call, other_id)
         await node_end(call, other_id)
         await removals(call)
 
@@ -316,6 +317,23 @@ async def pipeline(call: Client, execution_id: str) -> None:
     place = "/api/control/held/{commandId}"
     refused = await call("POST", place, {"decision": "approve"}, status=404, commandId="none")
     assert refused["code"] == "command_not_found"
+
+
+async def supervisors(call: Client, execution_id: str) -> None:
+    """A program registers, watches, steers and is switched off."""
+    path = "/api/supervisors/{supervisorId}"
+    ids = {"supervisorId": "robot"}
+    lease = await call("POST", "/api/supervisors", {"id": "robot"}, status=201)
+    assert lease["leaseToken"]
+    frames = await call.frames(path + "/events", "stream.hello", **ids)
+    assert "epoch" in frames
+    pause = {"type": "PauseWorkflow", "executionId": execution_id, "reason": "robots decide"}
+    done = await call("POST", path + "/commands", {"commands": [pause]}, **ids)
+    assert [item["outcome"] for item in done["results"]] == ["APPLIED"]
+    await call("POST", "/api/executions/{executionId}/resume", executionId=execution_id)
+    assert (await call("PUT", path, {"enabled": False}, **ids))["state"] == "DISABLED"
+    assert (await call("GET", path, **ids))["counts"] == {"APPLIED": 1}
+    assert [one["id"] for one in (await call("GET", "/api/supervisors"))["items"]] == ["robot"]
 
 
 async def node_end(call: Client, execution_id: str) -> None:

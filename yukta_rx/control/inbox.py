@@ -150,6 +150,10 @@ class Inbox(Reader[Entry]):
 
     def tell(self, entry: Entry, seq: int | None = None) -> None:
         """Hand over an event whatever the filters are; without a number it is for this one only."""
+        if len(self._facts) >= self._room and entry.event.type == "supervisor.dropped":
+            # A note of losses pushes nothing out, or each would lead to the next.
+            self._tell_lost(entry.event, 1)
+            return
         self._facts.append((seq, entry))
         if len(self._facts) > self._room:
             number, dropped = self._facts.popleft()

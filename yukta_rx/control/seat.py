@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.supervision import Proposal
-    from yukta_rx.metrics import Meters
+    from yukta_rx.metrics import Count, Meters
     from yukta_rx.observe.feed import EventFeed
     from yukta_rx.observe.filters import EventFilter
     from yukta_rx.streams.clock import LoopClock, Timer
@@ -39,7 +39,10 @@ MAX_IN_FLIGHT: Final = 256
 """Commands of one supervisor that may be under way."""
 
 MAX_REFUSED: Final = 256
-"""Answers that are refused in a row before the supervisor has to wait for the next second's."""
+"""Answers that are refused in a row before the supervisor has to wait."""
+
+FLOOD_PAUSE: Final = 1.0
+"""Seconds that it waits then."""
 
 MAX_HELD: Final = 1000
 TELL_AFTER: Final = 1.0
@@ -136,6 +139,7 @@ class Seat:
         self._untold = 0
         self._timer: Timer | None = None
         self._complained = float("-inf")
+        self._meters: dict[str, Count] = {}
 
     # -- events
 
@@ -262,12 +266,12 @@ class Seat:
         return result
 
     async def settle(self) -> None:
-        """Let what was answered begin; one that floods has to wait for its next command."""
+        """Let what was answered begin; one that floods has to wait a while."""
         if self._refused < MAX_REFUSED:
             await asyncio.sleep(0)
             return
         self._refused = 0
-        await self._floor.clock.sleep(max(self.bucket.wait(), 1 / self.bucket.rate))
+        await self._floor.clock.sleep(FLOOD_PAUSE)
 
     def invalid(self, given: Any) -> None:
         """It answered with something that is no command."""
@@ -309,7 +313,12 @@ class Seat:
 
     def _count(self, outcome: str) -> None:
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
-        self._floor.meters.counter("yukta.supervisor.commands", id=self.id, outcome=outcome).add()
+        meter = self._meters.get(outcome)
+        if meter is None:
+            meter = self._meters[outcome] = self._floor.meters.counter(
+                "yukta.supervisor.commands", id=self.id, outcome=outcome
+            )
+        meter.add()
 
     # -- switches and failures
 
