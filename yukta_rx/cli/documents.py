@@ -107,7 +107,7 @@ def check_text(
         document = loads_external(text)
     except YuktaError as error:
         fault = Fault(str(error.members.get("pointer", "")), error.code, error.detail)
-        return CheckedFile(path, None, (Finding(_line_in(error.detail), fault),), ())
+        return CheckedFile(path, None, (Finding(line_in(error.detail), fault),), ())
     found = validate(document, registry, settings=settings, base_dir=base_dir)
     if not (found.faults or found.warnings):
         return CheckedFile(path, found, (), ())
@@ -119,7 +119,7 @@ def check_text(
     return CheckedFile(path, found, faults, warnings)
 
 
-def _line_in(detail: str) -> int:
+def line_in(detail: str) -> int:
     """Return the line that the JSON reader names in its complaint, 1 if it names none."""
     _, found, rest = detail.rpartition(", line ")
     number = rest.split(" ", 1)[0]

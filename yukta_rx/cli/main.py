@@ -44,6 +44,11 @@ COMMANDS: Mapping[str, str] = {
     "unskip": "node_commands:unskip",
     "break": "node_commands:break_",
     "held": "node_commands:held",
+    "apply": "apply_command:command",
+    "diff": "apply_command:diff",
+    "export": "export_command:command",
+    "versions": "versions_command:command",
+    "graph": "graph_command:command",
     "plugins": "plugins_command:command",
     "version": "version_command:command",
 }
