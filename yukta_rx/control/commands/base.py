@@ -15,6 +15,7 @@ import types
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
 
 from yukta_rx.errors import Fault, ValidationError, json_pointer
@@ -120,8 +121,12 @@ class Command(ABC):
         """
 
     @classmethod
+    @cache
     def own_fields(cls) -> dict[str, tuple[type, Any]]:
-        """Fields beside the ids: camelCase name to (type, default; `...` if required)."""
+        """Fields beside the ids: camelCase name to (type, default; `...` if required).
+
+        Made once per class; do not change it.
+        """
         hints = get_type_hints(cls)
         return {
             _camel(item.name): (
