@@ -51,6 +51,8 @@ from yukta_rx.observe.progress import ProgressHistory
 from yukta_rx.observe.results import ResultStore
 from yukta_rx.observe.tracker import Tracker
 from yukta_rx.plugins.registry import PluginRegistry
+from yukta_rx.security.masking import Masker
+from yukta_rx.security.secrets import EnvironmentSecrets
 from yukta_rx.streams.clock import LoopClock
 from yukta_rx.streams.flow import Flow, from_async_iterable
 from yukta_rx.streams.pool import BlockingPool
@@ -108,6 +110,7 @@ class Engine:
     """
 
     settings: Settings
+    masker: Masker
     registry: PluginRegistry
     definitions: DefinitionService
     tracker: Tracker
@@ -134,6 +137,7 @@ class Engine:
         supervisors: Iterable[Any] = (),
     ) -> None:
         self.settings = settings or Settings()
+        self.masker = Masker.of(self.settings)
         self._reviewers = tuple(reviewers)
         self._supervisors = tuple(supervisors)
         for warning in check_settings(self.settings):
@@ -218,13 +222,14 @@ class Engine:
             pool=pool,
             clock=clock,
             archive=archive,
+            secrets=EnvironmentSecrets(masker=self.masker),
         )
         self._starter = starter
         restarts = Restarts(starter, archive, self.definitions, preparer)
         desk = Desk(starter, self.tracker, scheduler, restarts)
         self.bus = PluginBus(desk)
         control = settings.control
-        trail = AuditTrail(self._emit, clock.wall, control.audit_rows)
+        trail = AuditTrail(self._emit, clock.wall, control.audit_rows, self.masker.mask_json)
         self.sequencer = Sequencer(
             settings,
             clock,

@@ -89,6 +89,7 @@ class AuditTrail:
         emit: gets `control.applied` and `control.rejected` events.
         now: the time of day.
         capacity: rows that are kept.
+        mask: takes secrets out of a row.
     """
 
     def __init__(
@@ -96,10 +97,12 @@ class AuditTrail:
         emit: Callable[[ExecutionEvent], None],
         now: Callable[[], datetime],
         capacity: int,
+        mask: Callable[[dict[str, Any]], dict[str, Any]] = lambda row: row,
     ) -> None:
         self._emit = emit
         self._now = now
         self._capacity = capacity
+        self.mask = mask
         self._rows: deque[dict[str, Any]] = deque()
         self._count = 0
         self._lines: dict[str, _Line] = {}
@@ -137,6 +140,7 @@ class AuditTrail:
             row["nodeId"] = node_id
         if reason is not None:
             row["reason"] = reason
+        row = self.mask(row)
         self._keep(line, row)
         if applied or outcome is Outcome.REJECTED:
             self._emit(

@@ -198,7 +198,7 @@ class ControlGateway(RunQueries):
 
     def held(self) -> list[dict[str, Any]]:
         """The commands that wait for a second actor, oldest first."""
-        return [held.as_dict() for held in self._sequencer.held.list()]
+        return [self._trail.mask(held.as_dict()) for held in self._sequencer.held.list()]
 
     def held_command(self, command_id: str) -> Command:
         """The held command of an id; raises NotFoundError if there is none."""

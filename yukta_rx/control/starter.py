@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.sub_workflow import ChildRequest
     from yukta_rx.model.results import ResultEvent
     from yukta_rx.model.workflow import WorkflowDefinition
+    from yukta_rx.security.secrets import SecretProvider
     from yukta_rx.streams.clock import LoopClock
     from yukta_rx.streams.pool import BlockingPool
 
@@ -87,6 +88,7 @@ class Starter:
         pool: BlockingPool,
         clock: LoopClock,
         archive: ExecutionArchive,
+        secrets: SecretProvider,
     ) -> None:
         self._settings = settings
         self._definitions = definitions
@@ -95,6 +97,7 @@ class Starter:
         self._outlets = outlets
         self.approvals = approvals
         self._pool = pool
+        self._secrets = secrets
         self._clock = clock
         self.archive = archive
         self._over: dict[str, asyncio.Event] = {}
@@ -356,6 +359,7 @@ class Starter:
             pool=self._pool,
             start_child=self.run_child,
             signals=self.approvals.signals,
+            secrets=self._secrets,
             descent=plan.descent,
             recorder=self.archive.recorder(plan.execution_id) if child is None else None,
             replay=plan.replay,

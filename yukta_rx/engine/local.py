@@ -69,6 +69,7 @@ class LocalChildren:
             about=request.descent.about(),
             start_child=self,
             descent=request.descent,
+            secrets=request.parent.secrets,
             signals=request.parent.signals,
         )
         request.begins(run)

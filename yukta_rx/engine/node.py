@@ -66,6 +66,7 @@ class NodeRuntime:
         "_deadline",
         "_idle",
         "_loop",
+        "_mask",
         "_meter",
         "_reported",
         "_say",
@@ -103,6 +104,7 @@ class NodeRuntime:
         changed: Callable[[NodeRuntime, TaskStatus], None],
         say: Callable[[str, dict[str, Any], str | None], None],
         settings: ExecutionGroup,
+        mask: Callable[[str], str],
     ) -> None:
         self.prepared = prepared
         self.wall = clock.wall
@@ -117,7 +119,9 @@ class NodeRuntime:
             wall=clock.wall,
             say=self.say,
             held_bytes=settings.held_output_bytes,
+            mask=mask,
         )
+        self._mask = mask
         buffer = prepared.policy.edge_buffer
         self.drops: Drops | None = None
         if buffer is not None and buffer.overflow.drops:
@@ -469,7 +473,7 @@ class NodeRuntime:
             return {}
         shown: dict[str, Any] = {
             "exception": type(error).__name__,
-            "detail": describe(error),
+            "detail": self._mask(describe(error)),
             "attempts": 1 if self.stage is None else self.stage.attempt,
         }
         culprit = self.stage.culprit if self.stage is not None else None
@@ -481,7 +485,7 @@ class NodeRuntime:
         """The error of a run that this node makes fail: `{code, detail, nodeId}`."""
         error = self.error
         code = error.code if isinstance(error, YuktaError) else "node_failed"
-        detail = describe(error) if error is not None else str(self.status)
+        detail = str(self.status) if error is None else self._mask(describe(error))
         return {"code": code, "detail": detail, "nodeId": self.id}
 
     def root(self) -> NodeRuntime:

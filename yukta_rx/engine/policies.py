@@ -83,7 +83,7 @@ class NodePolicies:
         held_bytes: what one attempt may hold back.
     """
 
-    __slots__ = ("_clock", "_discarded", "_held_bytes", "_node_id", "_policy", "_say", "_wall")
+    __slots__ = ("_clock", "_discarded", "_held_bytes", "_mask", "_node_id", "_policy", "_say", "_wall")
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class NodePolicies:
         wall: Callable[[], datetime],
         say: Callable[[str, dict[str, Any]], None],
         held_bytes: int,
+        mask: Callable[[str], str],
     ) -> None:
         self._node_id = node_id
         self._policy = policy
@@ -101,6 +102,7 @@ class NodePolicies:
         self._wall = wall
         self._say = say
         self._held_bytes = held_bytes
+        self._mask = mask
         self._discarded: dict[str, int] = {}
         """Outputs of the failed attempt at a message, by its id, until they are told."""
 
@@ -142,7 +144,7 @@ class NodePolicies:
         outputs = self._discarded.pop(msg.id, 0)
         data: dict[str, Any] = {"messageId": msg.id, "attempt": attempt - 1, "outputs": outputs}
         self._say("node.attempt_discarded", data)
-        delay = {"delayMs": round(seconds * 1000), "error": _shown(error)}
+        delay = {"delayMs": round(seconds * 1000), "error": self._shown(error)}
         self._say("node.retry", {"messageId": msg.id, "attempt": attempt, **delay})
 
     def failed(self, msg: Message, error: BaseException, attempts: int, action: OnError) -> None:
@@ -156,7 +158,7 @@ class NodePolicies:
             {
                 "messageId": msg.id,
                 "attempts": attempts,
-                "error": _shown(error),
+                "error": self._shown(error),
                 "action": str(action),
             },
         )
@@ -172,15 +174,14 @@ class NodePolicies:
             "failure.exception": type(error).__name__,
             "failure.time": rfc3339(self._wall()),
             "origDest": self._node_id,
-            "failureReason": describe(error),
+            "failureReason": self._mask(describe(error)),
         }
         return msg.derive(self._node_id, -1, copy_payload(msg.payload), headers)
+
+    def _shown(self, error: BaseException) -> dict[str, Any]:
+        shown = {"exception": type(error).__name__, "detail": self._mask(describe(error))}
+        return shown | ({"code": error.code} if isinstance(error, YuktaError) else {})
 
 
 def _weigh(output: Any) -> int:
     return 0 if output is None else weigh(getattr(output, "payload", output))
-
-
-def _shown(error: BaseException) -> dict[str, Any]:
-    shown = {"exception": type(error).__name__, "detail": describe(error)}
-    return shown | ({"code": error.code} if isinstance(error, YuktaError) else {})

@@ -135,7 +135,7 @@ class Run(Steerable):
         self._settings = settings
         self._base_dir = base_dir
         self._timeout = timeout
-        self._secrets = secrets or EnvironmentSecrets()
+        self.secrets = secrets or EnvironmentSecrets()
         self._own_pool = pool is None
         self._pool = pool or BlockingPool(settings.execution.blocking_threads)
         self._loop = asyncio.get_running_loop()
@@ -175,6 +175,7 @@ class Run(Steerable):
                 self._node_changed,
                 self._voice.event,
                 self._settings.execution,
+                self.secrets.masker.mask,
             )
             for node_id in prepared.order
         }
@@ -316,7 +317,7 @@ class Run(Steerable):
             settings=self._settings,
             base_dir=self._base_dir,
             payload=self._payload,
-            secrets=self._secrets,
+            secrets=self.secrets,
             run_child=self.children.runner(node),
             signals=self._signals_of(node),
         )

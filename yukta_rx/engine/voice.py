@@ -40,8 +40,9 @@ class Voice:
         self._cursor = 0
 
     def event(self, kind: str, data: dict[str, Any], node_id: str | None = None) -> None:
-        """Say that something happened."""
+        """Say that something happened; secrets that were handed out are masked."""
         run = self._run
+        data = run.secrets.masker.mask_json(data)
         self._emit(
             ExecutionEvent(
                 type=kind,

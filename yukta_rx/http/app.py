@@ -95,7 +95,7 @@ async def _frame(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         return problem_of_http(error, request_id, _shown(request))
     except YuktaError as error:
-        answer = problem_of_error(error, request_id)
+        answer = problem_of_error(error, request_id, shared.engine.masker.mask_json)
         if answer is not None:
             return answer
         return _defect(request, request_id, error)

@@ -16,9 +16,11 @@ from yukta_rx import errors
 from yukta_rx.model.codec import dumps_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from yukta_rx.errors import YuktaError
+
+    Mask = Callable[[dict[str, Any]], dict[str, Any]]
 
 PROBLEM_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:yukta:problem:"
@@ -68,6 +70,10 @@ _INTERNAL: Final = (
 _RESERVED: Final = frozenset({"type", "title", "status", "detail", "instance", "code"})
 
 
+def _as_is(body: dict[str, Any]) -> dict[str, Any]:
+    return body
+
+
 def status_of(error: type[YuktaError]) -> int | None:
     """Return the status of a class, None for one that no request may ever show."""
     return next((STATUS[cls] for cls in error.__mro__ if cls in STATUS), None)
@@ -92,18 +98,27 @@ def problem(
         members: further members; they cannot replace the standard ones.
         headers: further headers.
     """
-    body = _body(status, code, detail, instance, members or {})
+    return _answer(_body(status, code, detail, instance, members or {}), headers)
+
+
+def _answer(body: dict[str, Any], headers: Mapping[str, str] | None) -> web.Response:
     return web.Response(
-        status=status, body=_encoded(body), content_type=PROBLEM_TYPE, headers=headers
+        status=body["status"], body=_encoded(body), content_type=PROBLEM_TYPE, headers=headers
     )
 
 
-def problem_body(error: YuktaError, instance: str) -> dict[str, Any]:
-    """Return what is answered for one of our errors, where it is one of several answers."""
+def problem_body(error: YuktaError, instance: str, mask: Mask = _as_is) -> dict[str, Any]:
+    """Return what is answered for one of our errors, where it is one of several answers.
+
+    Args:
+        error: the error.
+        instance: the request id.
+        mask: takes secrets out of it.
+    """
     status = status_of(type(error))
     if status is None:
         return _body(500, "internal", _INTERNAL, instance, {})
-    return _body(status, error.code, error.detail, instance, error.members)
+    return mask(_body(status, error.code, error.detail, instance, error.members))
 
 
 def _body(
@@ -120,8 +135,14 @@ def _body(
     return body | {name: value for name, value in members.items() if name not in _RESERVED}
 
 
-def problem_of_error(error: YuktaError, instance: str) -> web.Response | None:
-    """Return the answer for one of our errors, None if it is a defect that must not be shown."""
+def problem_of_error(error: YuktaError, instance: str, mask: Mask = _as_is) -> web.Response | None:
+    """Return the answer for one of our errors, None if it is a defect that must not be shown.
+
+    Args:
+        error: the error.
+        instance: the request id.
+        mask: takes secrets out of it.
+    """
     status = status_of(type(error))
     if status is None:
         return None
@@ -130,9 +151,7 @@ def problem_of_error(error: YuktaError, instance: str) -> web.Response | None:
         headers["Retry-After"] = str(_seconds(getattr(error, "retry_after", None)))
     elif status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return problem(
-        status, error.code, error.detail, instance, members=error.members, headers=headers
-    )
+    return _answer(problem_body(error, instance, mask), headers)
 
 
 def problem_of_http(error: web.HTTPException, instance: str, target: str) -> web.Response:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from yukta_rx.observe.results import ResultStore
     from yukta_rx.observe.tracker import Tracker
     from yukta_rx.plugins.registry import PluginRegistry
+    from yukta_rx.security.masking import Masker
 
 T = TypeVar("T")
 LOG: Final = logging.getLogger("yukta.http")
@@ -43,6 +44,10 @@ class ServedEngine(Protocol):
     @property
     def settings(self) -> Settings:
         """The settings in force."""
+
+    @property
+    def masker(self) -> Masker:
+        """Keeps secrets out of what is said."""
 
     @property
     def registry(self) -> PluginRegistry:

@@ -15,18 +15,15 @@ import json
 import logging
 import traceback
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote, quote_plus, urlsplit
-
-from msgspec.structs import replace
 
 from yukta_rx.config.keys import HASHED, named_keys
 
 if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
-    from yukta_rx.model.events import ExecutionEvent
-    from yukta_rx.security.secrets import SecretProvider
 
+J = TypeVar("J")
 MASK: Final = "***"
 SHORTEST: Final = 4
 """A shorter value is not masked: it stands in too many texts by chance."""
@@ -87,14 +84,15 @@ class Masker:
             text = _replaced(text, found)
         return text
 
-    def mask_json(self, value: Any) -> Any:
+    def mask_json(self, value: J) -> J:
         """Return a plain JSON value with its texts masked; the same object if nothing was found.
 
         Names of members are left as they are.
         """
         if not self._values:
             return value
-        return self._masked(value)
+        masked: J = self._masked(value)
+        return masked
 
     def _masked(self, value: Any) -> Any:
         if type(value) is str:
@@ -108,36 +106,6 @@ class Masker:
             same = all(new is old for new, old in zip(items, value, strict=True))
             return value if same else items
         return self.mask(value) if isinstance(value, str) else value
-
-    def event(self, event: ExecutionEvent) -> ExecutionEvent:
-        """Return an event with its data masked."""
-        if not self._values:
-            return event
-        data = self._masked(event.data)
-        return event if data is event.data else replace(event, data=data)
-
-
-class MaskedSecrets:
-    """A SecretProvider that tells a masker of every secret that it hands out.
-
-    Args:
-        inner: where secrets come from.
-        masker: is told.
-    """
-
-    def __init__(self, inner: SecretProvider, masker: Masker) -> None:
-        self._inner = inner
-        self._masker = masker
-
-    def get(self, name: str) -> str:
-        """Return the secret.
-
-        Raises:
-            BadInputError: there is no secret of that name.
-        """
-        secret = self._inner.get(name)
-        self._masker.add(secret)
-        return secret
 
 
 class MaskingFilter(logging.Filter):

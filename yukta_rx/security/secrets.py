@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from yukta_rx.errors import BadInputError
+from yukta_rx.security.masking import Masker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
 
 
-class SecretProvider(Protocol):
-    """Hands out secrets by name."""
+class SecretSource(Protocol):
+    """Hands out secrets by name.
+
+    Guarantees:
+        1. `get` is fast and may be called from any thread, for each message.
+    """
 
     def get(self, name: str) -> str:
         """Return the secret.
@@ -29,15 +34,35 @@ class SecretProvider(Protocol):
         """
 
 
+class SecretProvider(SecretSource, Protocol):
+    """A source that keeps what it hands out from being said.
+
+    Guarantees:
+        1. Those of `SecretSource`.
+        2. From the moment that `get` returns a secret, `masker` knows it.
+    """
+
+    @property
+    def masker(self) -> Masker:
+        """Replaces the secrets that were handed out."""
+
+
 class EnvironmentSecrets:
     """Reads secrets from the environment.
 
+    Attributes:
+        masker: knows what was handed out.
+
     Args:
         environ: the variables; those of the process by default.
+        masker: is told of what is handed out; one of its own if None.
     """
 
-    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, environ: Mapping[str, str] | None = None, masker: Masker | None = None
+    ) -> None:
         self._environ = os.environ if environ is None else environ
+        self.masker = masker or Masker()
 
     def get(self, name: str) -> str:
         """Return the value of `YUKTA_SECRET_<NAME>`.
@@ -53,6 +78,7 @@ class EnvironmentSecrets:
         value = self._environ.get(variable)
         if value is None:
             raise BadInputError(f"there is no secret `{name}`: set {variable}", secret=name)
+        self.masker.add(value)
         return value
 
 

@@ -23,7 +23,7 @@ from yukta_rx.security.secrets import EnvironmentSecrets, is_secret_name
 if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.model.message import Message
-    from yukta_rx.security.secrets import SecretProvider
+    from yukta_rx.security.secrets import SecretSource
 
 _NOTHING: Final[Mapping[str, Any]] = {}
 _MISSING: Final = object()
@@ -49,7 +49,7 @@ class Scope:
         context: Mapping[str, Any] = _NOTHING,
         environ: Mapping[str, str] | None = None,
         settings: Settings | None = None,
-        secrets: SecretProvider | None = None,
+        secrets: SecretSource | None = None,
     ) -> None:
         self.message = message
         self.context = context

@@ -188,7 +188,7 @@ def _check_role(call: Call, command: Command) -> None:
 
 def _shown(call: Call, result: CommandResult | YuktaError) -> dict[str, Any]:
     if isinstance(result, YuktaError):
-        return problem_body(result, call.request_id)
+        return problem_body(result, call.request_id, call.engine.masker.mask_json)
     return result.as_dict()
 
 
