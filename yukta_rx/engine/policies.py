@@ -83,7 +83,16 @@ class NodePolicies:
         held_bytes: what one attempt may hold back.
     """
 
-    __slots__ = ("_clock", "_discarded", "_held_bytes", "_mask", "_node_id", "_policy", "_say", "_wall")
+    __slots__ = (
+        "_clock",
+        "_discarded",
+        "_held_bytes",
+        "_mask",
+        "_node_id",
+        "_policy",
+        "_say",
+        "_wall",
+    )
 
     def __init__(
         self,

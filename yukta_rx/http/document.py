@@ -84,7 +84,8 @@ Made from the table of routes in `yukta_rx/http/table.py`; change it there and r
 problem body (RFC 9457); [errors](errors.md) lists the codes. Beside those in the last column every
 route may answer `host_not_allowed`, `origin_not_allowed`, `not_acceptable`, `invalid_parameter`
 and `internal`, one with a role `unauthenticated` and `forbidden`, and one that takes a body
-`malformed_json`, `unserialisable_payload` and `body_too_large`. A query parameter that is not listed is refused, except by the probes.
+`malformed_json`, `unserialisable_payload` and `body_too_large`. A query parameter that is not
+listed is refused, except by the probes.
 
 Every answer carries `X-Request-Id` (the client's own, if it sent one), `Yukta-Version` and
 `Yukta-Leader`. Parts of a path in braces are ids: letters, digits, `.`, `_` and `-`, up to 128,
