@@ -260,14 +260,18 @@ async def test_a_live_run_goes_on_and_only_its_finished_nodes_are_replayed(opene
 @virtual_time
 async def test_a_run_that_is_stopped_halfway_has_no_finished_trigger(opened) -> None:
     async with opened() as engine:
-        first = await engine.start("s", TWO_BRANCHES, {"count": 100, "pause": 1})
-        await asyncio.sleep(2.5)
+        first = await engine.start("s", TWO_BRANCHES, {"count": 1000, "pause": 1})
+        await asyncio.sleep(150)
+        checkpoints = engine._starter.archive._checkpoints
+        assert checkpoints.bytes > 0
         await first.stop()
         await first.wait()
+        await asyncio.sleep(1)
+        assert checkpoints.bytes == 0
 
         with pytest.raises(ConflictError) as caught:
             await first.node("left").restart()
-        assert caught.value.members["nodes"] == ["start"]
+        assert caught.value.members == {"reason": "parents_not_finished", "nodes": ["start"]}
 
 
 @virtual_time

@@ -15,10 +15,12 @@ from msgspec.structs import replace
 from yukta_rx.durability.stores.checkpoints import (
     ROW_BYTES,
     ROW_MESSAGES,
+    UNFINISHED,
     WRITE_FAILED,
     CheckpointRow,
 )
 from yukta_rx.errors import YuktaError
+from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.weight import weigh
 from yukta_rx.streams.aio import Tasks
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.checkpoints import NodeCheckpoint, NodeCheckpointStore
     from yukta_rx.metrics import Meters
     from yukta_rx.model.message import Message
-    from yukta_rx.model.status import TaskStatus
+
+_WHOLE = {TaskStatus.SUCCESS, TaskStatus.SKIPPED}
 
 log = logging.getLogger(__name__)
 
@@ -121,8 +124,21 @@ class ExecutionArchive:
         for old in gone:
             self._kept.discard(old)
             await self._clear(old)
+        if execution_id in self._kept and not set(nodes.values()) <= _WHOLE:
+            await self._let_go(execution_id)
         if (source := self._reading.pop(execution_id, None)) is not None:
             await self.unpin(source)
+
+    async def _let_go(self, execution_id: str) -> None:
+        """Give up what nodes emitted that did not come to their end, and never will."""
+        try:
+            states = await self._checkpoints.states(execution_id)
+        except YuktaError as error:
+            log.warning("unfinished outputs of run %s stay: %s", execution_id, error)
+            return
+        for node_id, state in states.items():
+            if not state.complete and state.reason is None:
+                self._checkpoints.mark_incomplete(execution_id, node_id, UNFINISHED)
 
     async def _clear(self, execution_id: str) -> None:
         if execution_id in self._pins:

@@ -29,6 +29,9 @@ OVER_CAP: Final = "output_over_cap"
 UNSERIALISABLE: Final = "output_unserialisable"
 """Reason of an incomplete output: a message cannot be written."""
 
+UNFINISHED: Final = "node_unfinished"
+"""Reason of an incomplete output: the run has ended, and the node had not emitted all."""
+
 WRITE_FAILED: Final = "write_failed"
 """Reason of an incomplete output: the store could not write."""
 
