@@ -142,9 +142,7 @@ def test_whatever_happens_the_line_gives_slots_as_the_rule_says(
             line.remove(place)
         elif kind == "move" and model.waiting:
             place = model.waiting[given_[0] % len(model.waiting)]
-            line.remove(place)
-            place.priority = given_[1]
-            line.add(place)
+            line.move(place, given_[1])
         elif kind == "caps":
             total, of_workflow, of_session = given_
             line.caps = Caps(total=total, workflow=of_workflow, session=of_session)

@@ -365,10 +365,8 @@ class Scheduler:
         await self._store.set_priority(execution_id, priority)
         # It may have got a slot meanwhile.
         place = self.check_waiting(execution_id).place
-        self._line.remove(place)
-        place.priority = priority
-        self._line.add(place)
-        self._fill()
+        self._line.move(place, priority)
+        self._generation += 1
         return True
 
     # -- limits

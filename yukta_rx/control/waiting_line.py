@@ -164,10 +164,14 @@ class WaitingLine:
         self._ageing = ageing
         self._sessions: dict[str, _Session] = {}
         self._ready: list[_Entry] = []
-        """Sessions with a start that fits: (-claim, running, seq, version, session)."""
+        """Sessions with a start that fits: (-claim, running, seq, version, session).
+
+        No two entries have one version, and one that is not its session's is out of date.
+        """
         self._due: list[_Entry] = []
         """When the claim of a session next grows: (time, 0, seq, version, session)."""
         self._changed: set[str] = set()
+        self._version = 0
         self.running = 0
         self.waiting = 0
 
@@ -249,11 +253,18 @@ class WaitingLine:
 
     def add(self, place: Place) -> None:
         """Let a start wait."""
-        ageing = self._ageing
-        order = place.since - place.priority * ageing if ageing else -place.priority
-        place.key = (order, place.seq)
+        place.key = self._key(place)
         self._parts(place.session_id, place.workflow_id)[1].push(place)
         self.waiting += 1
+        self._changed.add(place.session_id)
+
+    def move(self, place: Place, priority: float) -> None:
+        """Give a waiting start another priority."""
+        workflow = self._parts(place.session_id, place.workflow_id)[1]
+        workflow.drop(place)
+        place.priority = priority
+        place.key = self._key(place)
+        workflow.push(place)
         self._changed.add(place.session_id)
 
     def remove(self, place: Place) -> None:
@@ -298,7 +309,8 @@ class WaitingLine:
 
     def _evaluate(self, session: _Session, now: float) -> None:
         """Find out what a session claims, and for which start."""
-        session.version += 1
+        self._version += 1
+        session.version = self._version
         best: Place | None = None
         top = -math.inf
         if not _full(session.running, self._caps.session):
@@ -319,6 +331,11 @@ class WaitingLine:
             steps = math.floor((now - began) / self._ageing) + 1
             grows = (began + steps * self._ageing, 0, best.seq, session.version, session)
             self._due = _pushed(self._due, grows, len(self._sessions))
+
+    def _key(self, place: Place) -> tuple[float, int]:
+        if not self._ageing:
+            return -place.priority, place.seq
+        return place.since - place.priority * self._ageing, place.seq
 
     def _claim(self, priority: float, top: float, began: float, now: float) -> float:
         age = math.floor((now - began) / self._ageing) if self._ageing else 0
@@ -349,7 +366,7 @@ class WaitingLine:
         if not session.workflows:
             del self._sessions[session_id]
             # What heaps hold of it is out of date.
-            session.version += 1
+            session.version = -1
 
 
 class _Queue:
