@@ -24,6 +24,7 @@ from yukta_rx.control.desk import Desk
 from yukta_rx.control.discovery import Found, discover
 from yukta_rx.control.gateway import ControlGateway
 from yukta_rx.control.handles import Execution, NodeHandle
+from yukta_rx.control.history import History
 from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.control.restart import Restarts
 from yukta_rx.control.reviewers import Reviewers
@@ -38,11 +39,12 @@ from yukta_rx.durability.archive import ExecutionArchive
 from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
 from yukta_rx.durability.memory.checkpoints import MemoryNodeCheckpointStore
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
+from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
 from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
 from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
 from yukta_rx.engine.watchdog import Watchdog
-from yukta_rx.errors import ConfigError, NotFoundError, UnavailableError
+from yukta_rx.errors import ConfigError, NotFoundError, UnavailableError, YuktaError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.workflow import WorkflowDefinition
 from yukta_rx.observe.feed import EventFeed
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.run import Run
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.results import ResultEvent
+    from yukta_rx.model.status import TaskStatus
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +126,7 @@ class Engine:
     approvals: Approvals
     bus: PluginBus
     supervisors: SupervisorHost
+    history: History
     meters: Meters
     started_at: datetime
     instance_id: str
@@ -167,6 +171,9 @@ class Engine:
         pool = BlockingPool(settings.execution.blocking_threads)
         self._stack.callback(pool.close)
         found = await pool.call(discover, settings)
+        kept = settings.execution_log
+        events = MemoryExecutionLogStore(kept.retained_runs, kept.compact_after)
+        self.history = await self._stack.enter_async_context(History(events, clock, self.meters))
         self.feed = EventFeed(clock, settings=settings, meters=self.meters)
         self.results = ResultStore(settings, clock)
         self.logs = LogStore(settings, clock)
@@ -216,12 +223,13 @@ class Engine:
                 track=self.tracker.track,
                 emit=self._emit,
                 publish=self._publisher,
-                dismiss=self.tracker.dismiss,
+                dismiss=self._dismiss,
                 count=self._counted,
             ),
             pool=pool,
             clock=clock,
             archive=archive,
+            history=self.history,
             secrets=EnvironmentSecrets(masker=self.masker),
         )
         self._starter = starter
@@ -276,8 +284,13 @@ class Engine:
 
     def _emit(self, event: ExecutionEvent) -> None:
         self.tracker.emit(event)
+        self.history.emit(event)
         for tap in self._taps:
             tap.put(event)
+
+    def _dismiss(self, execution_id: str, status: TaskStatus, error: YuktaError) -> None:
+        self.tracker.dismiss(execution_id, status, error)
+        self.history.ended(execution_id, status, error)
 
     def _counted(self, plugin: str, outcome: str, n: int) -> None:
         self.meters.counter("yukta.plugin.events", plugin=plugin, outcome=outcome).add(n)

@@ -180,6 +180,15 @@ class ExecutionLogContract:
         assert [found.execution_id for found in keys] == ["b"]
         assert await store.idempotency_keys(NOW + timedelta(seconds=120)) == []
 
+    async def test_L7_the_run_of_a_key_can_set_it_free(self, store: Any) -> None:
+        await store.append_start(started("a"), key("a"))
+        await store.append([key("b", seconds=0)])
+        still = await store.append_start(started("b"), key("b"))
+        await store.append([key("a", seconds=0)])
+        again = await store.append_start(started("c"), key("c"))
+
+        assert (still, again) == (key("a"), None)
+
     async def test_L7_a_key_outlives_the_events_of_its_run(self, store: Any) -> None:
         await store.append_start(started("old"), key("old"))
         await store.append([finished("old")])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.errors import ConflictError
+from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +74,15 @@ class PendingStart:
         self._scheduler = scheduler
         self._forget = forget
         self._begun: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.repeated = False
+        """Whether an earlier run stands for it, as the log of the server says."""
+
+    def repeat_of(self, execution_id: str) -> PendingStart:
+        """Let an earlier run, with the same key, stand for this start."""
+        self.execution_id = execution_id
+        self.repeated = True
+        self.begun(str(TaskStatus.RUNNING))
+        return self
 
     def begun(self, status: str) -> None:
         """The run began."""

@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.approvals import Approvals
+    from yukta_rx.control.history import History
     from yukta_rx.control.scheduler import Scheduler
     from yukta_rx.control.tickets import Ticket
     from yukta_rx.definitions.prepare import Preparer
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.durability.archive import ExecutionArchive
     from yukta_rx.engine.sub_workflow import ChildRequest
+    from yukta_rx.model.execution_log import IdempotencyKey
     from yukta_rx.model.results import ResultEvent
     from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.security.secrets import SecretProvider
@@ -88,6 +90,7 @@ class Starter:
         pool: BlockingPool,
         clock: LoopClock,
         archive: ExecutionArchive,
+        history: History,
         secrets: SecretProvider,
     ) -> None:
         self._settings = settings
@@ -100,6 +103,7 @@ class Starter:
         self._secrets = secrets
         self._clock = clock
         self.archive = archive
+        self._history = history
         self._over: dict[str, asyncio.Event] = {}
         self._idempotency = IdempotencyWindow(settings, clock.now)
         self._loop = asyncio.get_running_loop()
@@ -148,6 +152,7 @@ class Starter:
         pending, replayed = await self._idempotency.run(
             scope, request.body(), lambda: self._admitted(request, scope)
         )
+        replayed = replayed or pending.repeated
         return replace(await pending.answer(patience), replayed=replayed)
 
     # -- the steps of a start
@@ -204,10 +209,13 @@ class Starter:
         def refused(status: TaskStatus, error: YuktaError) -> None:
             if announced:
                 self._outlets.dismiss(execution_id, status, error)
+            else:
+                self._history.ended(execution_id, status, error)
 
         def forget(pending: PendingStart) -> None:
             if scope is not None:
                 self._idempotency.forget(scope, pending)
+                self._history.release(execution_id)
 
         ticket = self.scheduler.admit(
             execution_id,
@@ -221,13 +229,17 @@ class Starter:
         )
         try:
             waits = ticket.waiting
-            await self._record(plan, ticket)
+            if (known := await self._record(plan, ticket)) is not None:
+                self.scheduler.drop(ticket)
+                return pending.repeat_of(known.execution_id)
             if not waits:
                 # Nothing is awaited from here to where `live` has the run.
                 self.scheduler.check_open(asked.session_id, asked.workflow_id)
                 self._begin(self._make(plan), pending)
-        except BaseException:
+        except BaseException as error:
             self.scheduler.drop(ticket)
+            self._history.ended(execution_id, _end_of(error), error)
+            self._history.release(execution_id)
             raise
         if not waits:
             # One turn of the loop, in which the run begins.
@@ -239,10 +251,15 @@ class Starter:
         self._spawn(self._begin_later(plan, ticket, pending), f"yukta start {execution_id}")
         return pending
 
-    async def _record(self, plan: Plan, ticket: Ticket) -> None:
-        """Write down that the start was admitted, before anybody is told its id."""
-        if not ticket.waiting:
-            return
+    async def _record(self, plan: Plan, ticket: Ticket) -> IdempotencyKey | None:
+        """Write down that the start was admitted, before anybody is told its id.
+
+        Returns:
+            None; or the request's key that stands for an earlier run, and nothing was written.
+        """
+        known = await self._history.started(plan, self._settings.start.idempotency_ttl)
+        if known is not None or not ticket.waiting:
+            return known
         asked = plan.request
         own = {"idempotencyKey": asked.idempotency_key, "actor": asked.actor, "via": asked.via}
         await self.scheduler.store(
@@ -257,6 +274,7 @@ class Starter:
                 request={**asked.body(), **own},
             ),
         )
+        return None
 
     def _announce(self, plan: Plan, ticket: Ticket) -> None:
         """Let a run be seen that waits for its slot."""
@@ -303,9 +321,7 @@ class Starter:
         known = error if isinstance(error, YuktaError) else EngineError(f"{error!r}")
         if known is not error:
             log.exception("start %s failed with a defect of the engine", plan.execution_id)
-        closing = known.code == "shutting_down"
-        status = TaskStatus.CANCELLED if closing else TaskStatus.ERROR
-        self._outlets.dismiss(plan.execution_id, status, known)
+        self._outlets.dismiss(plan.execution_id, _end_of(known), known)
         pending.failed(error)
 
     def _begin(self, run: Run, pending: PendingStart) -> None:
@@ -329,7 +345,13 @@ class Starter:
             actor=parent.about["actor"],
             via="ENGINE",
         )
-        run = self._make(await self._plan(asked, request))
+        plan = await self._plan(asked, request)
+        try:
+            await self._history.started(plan)
+            run = self._make(plan)
+        except BaseException as error:
+            self._history.ended(plan.execution_id, _end_of(error), error)
+            raise
         request.begins(run)
         await self._execute(run)
 
@@ -430,6 +452,13 @@ class Starter:
                 run.stop(StopMode.CANCEL)
             if self._tasks:
                 await self._all_ended.wait()
+
+
+def _end_of(error: BaseException) -> TaskStatus:
+    """How a run ends that was admitted and could not begin."""
+    closing = isinstance(error, YuktaError) and error.code == "shutting_down"
+    cancelled = closing or not isinstance(error, Exception)
+    return TaskStatus.CANCELLED if cancelled else TaskStatus.ERROR
 
 
 def _options_of(definition: WorkflowDefinition, request: StartRequest) -> RunOptions:

@@ -75,6 +75,7 @@ class Breakpoint:
             value: what to compare with; None is no value (write the text null for null).
             when: a condition, in place of all others.
         """
+        self._test: Callable[[Message], bool]
         self.hits = 0
         self.when = when
         given = {"expression": expression, "equals": equals, "op": op, "value": value}
@@ -92,7 +93,7 @@ class Breakpoint:
             self.value = value = equals
         if expression is None:
             if value is None and op is None:
-                self._test: Callable[[Message], bool] = _every
+                self._test = _every
                 return
             detail = "expression is missing: which part of the message, such as payload.n"
             raise _refused("expression", "missing", detail)

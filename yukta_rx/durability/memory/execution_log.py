@@ -76,7 +76,6 @@ class MemoryExecutionLogStore:
         if known is not None and started.time < known.expires_at:
             return known
         self._append((started, key))
-        self._keys[key.scope] = key
         return None
 
     async def append(self, events: Sequence[LogEvent]) -> None:
@@ -132,10 +131,20 @@ class MemoryExecutionLogStore:
                 kept.end = line
             elif isinstance(event, RunResumed):
                 kept.resumed += 1
+            elif isinstance(event, IdempotencyKey):
+                self._remember(event)
         self._appended += len(events)
         if events and self._appended >= self._compact_after:
             self._appended = 0
             self._compact(events[-1].time)
+
+    def _remember(self, key: IdempotencyKey) -> None:
+        if key.time < key.expires_at:
+            self._keys[key.scope] = key
+            return
+        known = self._keys.get(key.scope)
+        if known is not None and known.execution_id == key.execution_id:
+            del self._keys[key.scope]
 
     def _compact(self, now: datetime) -> None:
         marks = (

@@ -66,11 +66,13 @@ class ExecutionLogStore(Protocol):
             store that servers share).
         L6. A write is all or nothing: if it raises, none of its events is there.
         L7. A key stands for one run until it expires: a start with a key that is in force writes
-            nothing and gets the first one back. A key outlives the run's other events.
+            nothing and gets the first one back. A key outlives the run's other events. A key of the
+            same run that is appended later, expired, sets it free.
         L8. Values come back as they were, of the same types; an event that cannot be written
             exactly is refused with the place.
 
-    Not guaranteed: that `seq` has no gaps; any order between streams.
+    Not guaranteed: that `seq` has no gaps; any order between streams; after a
+    `StoreUnavailableError`, that the write did not happen (its answer may be lost).
     """
 
     durable: bool

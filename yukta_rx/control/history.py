@@ -1,0 +1,410 @@
+"""History: writes what happened to the execution log, in order, and reads it back.
+
+A start is written, and awaited, before anybody is told its id. What runs and commands say
+afterwards goes through one queue and one task, so that nobody on the event loop waits for a store.
+When a write fails the queue stays as it is and is tried again until it is written: until then the
+run is shown with `recorded: false`.
+
+Feature: DUR-01.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from hashlib import sha256
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from yukta_rx.control.queries import Page
+from yukta_rx.errors import (
+    IdempotencyKeyReusedError,
+    NotFoundError,
+    StoreUnavailableError,
+    UnserialisablePayloadError,
+    YuktaError,
+)
+from yukta_rx.model.codec import canonical
+from yukta_rx.model.execution_log import (
+    ORPHANS,
+    SCHEDULER,
+    ControlApplied,
+    ControlRejected,
+    IdempotencyKey,
+    LogEvent,
+    NodeFinished,
+    RunFinished,
+    RunStarted,
+)
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.observe.frames import showable
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from yukta_rx.control.start_request import Plan
+    from yukta_rx.durability.stores.execution_log import ExecutionLogStore
+    from yukta_rx.metrics import Meters
+    from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.streams.clock import LoopClock
+
+log = logging.getLogger(__name__)
+
+BATCH: Final = 100
+"""Events of one write."""
+
+WAITING: Final = 10_000
+"""Events that may wait while the store gives no answer; beyond it ends of nodes are left out."""
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between attempts at a write that failed: doubled from the first to the longest."""
+
+CLOSING: Final = 5.0
+"""Seconds that a shutdown waits for what is not written yet."""
+
+
+class History:
+    """The owner of the execution log, as an async context. Belongs to the loop.
+
+    Args:
+        store: where it is written.
+        clock: tells the time.
+        meters: where failed writes are counted.
+    """
+
+    def __init__(self, store: ExecutionLogStore, clock: LoopClock, meters: Meters) -> None:
+        self._store = store
+        self._clock = clock
+        self._meters = meters
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+        self._waiting: deque[LogEvent] = deque()
+        self._open: set[str] = set()
+        self._keyed: dict[str, IdempotencyKey] = {}
+        self._ending: set[str] = set()
+        self._put = self._tried = 0
+        self._watchers: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+        self._closing = False
+        self.failing = False
+        """Whether the last write failed."""
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        """Start the task that writes."""
+        self._tasks.spawn(self._write(), "yukta history")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Write what waits, for a few seconds at the most, then stop."""
+        self._closing = True
+        self._wake()
+        try:
+            async with asyncio.timeout(CLOSING):
+                await self._tasks.ended()
+        except TimeoutError:
+            log.error("%d events of the execution log were not written", len(self._waiting))
+            self._tasks.cancel()
+            await self._tasks.ended()
+
+    # -- starts
+
+    async def started(self, plan: Plan, key_ttl: timedelta | None = None) -> IdempotencyKey | None:
+        """Write the start of a run; when this returns it is written.
+
+        Args:
+            plan: what is started.
+            key_ttl: how long the idempotency key of the request stands for this run.
+
+        Returns:
+            None; or the same request's key that is in force for another run, and then nothing was
+            written.
+
+        Raises:
+            IdempotencyKeyReusedError: the key is in force for another request.
+            UnserialisablePayloadError: the payload cannot be written exactly.
+            StoreUnavailableError: the store gives no answer.
+        """
+        event = start_event(plan, self._clock)
+        key = None
+        if plan.request.idempotency_key is not None and key_ttl is not None:
+            key = _key(plan, event, key_ttl)
+            # One that was set free must be so.
+            await self.settled()
+        try:
+            known = await self._store.append_start(event, key)
+        except YuktaError as error:
+            if not isinstance(error, UnserialisablePayloadError):
+                self._failed("run", error)
+            raise
+        except Exception as error:
+            self._failed("run", error)
+            detail = "the execution log gives no answer, so nothing can be started"
+            raise StoreUnavailableError(detail, retry_after=1) from error
+        if known is None:
+            self._open.add(event.execution_id)
+            if key is not None:
+                self._keep(key)
+        elif key is not None and known.fingerprint != key.fingerprint:
+            raise IdempotencyKeyReusedError(
+                f"Idempotency-Key {key.key} was used for another request: use a new one"
+            )
+        return known
+
+    def _keep(self, key: IdempotencyKey) -> None:
+        """Remember a key until it expires, or its start fails."""
+        while self._keyed and next(iter(self._keyed.values())).expires_at <= key.time:
+            del self._keyed[next(iter(self._keyed))]
+        self._keyed[key.execution_id] = key
+
+    def ended(
+        self, execution_id: str, status: TaskStatus, error: BaseException | None = None
+    ) -> None:
+        """Write the end of a run that does not say it itself; nothing if it has one."""
+        shown = None
+        if isinstance(error, YuktaError):
+            shown = {"code": error.code, "detail": error.detail}
+        self._end(
+            RunFinished(
+                execution_id=execution_id, time=self._clock.wall(), status=status, error=shown
+            )
+        )
+
+    def release(self, execution_id: str) -> None:
+        """Set the key free that a start was written with which has failed."""
+        key = self._keyed.pop(execution_id, None)
+        if key is not None:
+            now = self._clock.wall()
+            self.note(msgspec.structs.replace(key, time=now, expires_at=now))
+
+    # -- what happens
+
+    def emit(self, event: ExecutionEvent) -> None:
+        """Take note of an event; those that the log does not have are passed over."""
+        write = _WRITERS.get(event.type)
+        if write is not None:
+            write(self, event)
+
+    def note(self, event: LogEvent) -> None:
+        """Write an event that no run and no command says."""
+        if len(self._waiting) >= WAITING and isinstance(event, NodeFinished):
+            self._count("node")
+            return
+        self._waiting.append(event)
+        self._put += 1
+        self._wake()
+
+    def _finished(self, event: ExecutionEvent) -> None:
+        data = event.data
+        self._end(
+            RunFinished(
+                execution_id=event.execution_id,
+                time=event.time,
+                status=TaskStatus(data["status"]),
+                error=data.get("error"),
+                totals=data.get("totals") or {},
+            )
+        )
+
+    def _end(self, event: RunFinished) -> None:
+        if event.execution_id in self._open:
+            self._open.remove(event.execution_id)
+            self._ending.add(event.execution_id)
+            self.note(event)
+
+    def _node(self, event: ExecutionEvent) -> None:
+        status = TaskStatus(event.data["status"])
+        if status.terminal and event.execution_id in self._open:
+            self.note(
+                NodeFinished(
+                    execution_id=event.execution_id,
+                    time=event.time,
+                    node_id=event.node_id or "",
+                    status=status,
+                    error=event.data.get("error"),
+                )
+            )
+
+    def _command(self, event: ExecutionEvent) -> None:
+        row = event.data
+        # The target of a command is in a session; that of one for nobody is not.
+        orphan = not event.session_id and event.execution_id != SCHEDULER
+        kind = ControlApplied if event.type == "control.applied" else ControlRejected
+        self.note(
+            kind(
+                execution_id=ORPHANS if orphan else event.execution_id,
+                time=event.time,
+                command=row["command"],
+                args=row["args"],
+                actor=row["actor"],
+                via=row["via"],
+                command_id=row["commandId"],
+                node_id=event.node_id,
+                reason=row.get("reason"),
+                named=event.execution_id if orphan else None,
+            )
+        )
+
+    # -- the writer
+
+    async def _write(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            if not self._waiting:
+                if self._closing:
+                    return
+                self._idle = asyncio.get_running_loop().create_future()
+                await self._idle
+                self._idle = None
+                continue
+            batch = list(islice(self._waiting, BATCH))
+            try:
+                await self._append(batch)
+            except Exception as error:
+                self._tell(self._put)
+                self._failed_batch(batch, error)
+                await self._clock.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+                continue
+            self._written(batch)
+            pause = FIRST_PAUSE
+
+    async def _append(self, batch: list[LogEvent]) -> None:
+        try:
+            await self._store.append(batch)
+        except UnserialisablePayloadError:
+            # Only what a plugin or a client said can be so; a mark stands in its place.
+            await self._store.append([_writable(event) for event in batch])
+
+    def _written(self, batch: list[LogEvent]) -> None:
+        if self.failing:
+            log.warning("the execution log is written again")
+        self.failing = False
+        for event in batch:
+            self._waiting.popleft()
+            if isinstance(event, RunFinished):
+                self._ending.discard(event.execution_id)
+        self._tell(self._put - len(self._waiting))
+
+    def _failed_batch(self, batch: list[LogEvent], error: Exception) -> None:
+        kinds = {"node" if isinstance(event, NodeFinished) else "run" for event in batch}
+        for kind in kinds:
+            self._failed(kind, error)
+
+    def _failed(self, kind: str, error: Exception) -> None:
+        self._count(kind)
+        if not self.failing:
+            log.error("the execution log is not written, it is tried again: %r", error)
+        self.failing = True
+
+    def _count(self, kind: str) -> None:
+        self._meters.counter("yukta.tracker.log.append.failed", type=kind).add(1)
+
+    def _tell(self, tried: int) -> None:
+        self._tried = max(self._tried, tried)
+        while self._watchers and self._watchers[0][0] <= self._tried:
+            watcher = self._watchers.popleft()[1]
+            if not watcher.done():
+                watcher.set_result(None)
+
+    def _wake(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    # -- reads
+
+    def recorded(self, execution_id: str) -> bool:
+        """Whether no end of this run waits to be written."""
+        return execution_id not in self._ending
+
+    async def settled(self) -> None:
+        """Return once all that was said so far is written, or a write of it has failed."""
+        if self._tried < self._put:
+            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watchers.append((self._put, watcher))
+            await watcher
+
+    async def page(self, execution_id: str, after: int, limit: int, *, known: bool) -> Page:
+        """The events of a run, oldest first, each `{seq, type, time, executionId, ...}`.
+
+        Args:
+            execution_id: the run.
+            after: `seq` of the last event of the page before, 0 at first.
+            limit: how many at most.
+            known: whether there is such a run, also if the log has nothing of it.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        await self.settled()
+        entries = await self._store.read(execution_id, after=after, limit=limit + 1)
+        if not entries and not after and not known:
+            raise NotFoundError(
+                f"there is no run {execution_id}",
+                code="execution_not_found",
+                executionId=execution_id,
+            )
+        shown = [{"seq": entry.seq, **entry.event.as_dict()} for entry in entries[:limit]]
+        more = len(entries) > limit
+        return Page(shown, str(shown[-1]["seq"]) if more else None)
+
+
+_WRITERS: Final = {
+    "execution.finished": History._finished,
+    "node.status": History._node,
+    "control.applied": History._command,
+    "control.rejected": History._command,
+}
+
+
+def start_event(plan: Plan, clock: LoopClock) -> RunStarted:
+    """The start of a run as the log keeps it."""
+    asked, about = plan.request, plan.about
+    return RunStarted(
+        execution_id=plan.execution_id,
+        time=clock.wall(),
+        session_id=asked.session_id,
+        workflow_id=asked.workflow_id,
+        definition_version=plan.prepared.version,
+        payload=asked.payload,
+        actor=asked.actor,
+        via=asked.via,
+        lineage=plan.lineage or plan.execution_id,
+        options=plan.options.model_dump(mode="json", by_alias=True),
+        labels=dict(asked.labels),
+        step_mode=asked.step_mode,
+        breakpoints=tuple({"nodeId": p.node_id, **p.arguments()} for p in plan.breakpoints),
+        depth=about.get("depth", 0),
+        parent_execution_id=about.get("parentExecutionId"),
+        resumed_from=about.get("resumedFrom"),
+        restarted_from=about.get("restartedFrom"),
+    )
+
+
+def _key(plan: Plan, event: RunStarted, ttl: timedelta) -> IdempotencyKey:
+    return IdempotencyKey(
+        execution_id=event.execution_id,
+        time=event.time,
+        session_id=event.session_id,
+        workflow_id=event.workflow_id,
+        key=plan.request.idempotency_key or "",
+        fingerprint=sha256(canonical(plan.request.body())).hexdigest(),
+        expires_at=event.time + ttl,
+    )
+
+
+def _writable(event: LogEvent) -> LogEvent:
+    """The event with a mark in place of each part that JSON cannot say."""
+    changed = {
+        name: showable(value)
+        for name in event.__struct_fields__
+        if isinstance(value := getattr(event, name), str | Mapping)
+        and not isinstance(value, TaskStatus)
+    }
+    return msgspec.structs.replace(event, **changed)
