@@ -10,7 +10,6 @@ Feature: CTL-08.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from yukta_rx.errors import BadRequestError, ControlRejectedError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from yukta_rx.control.desk import Desk
     from yukta_rx.engine.node import NodeRuntime
 

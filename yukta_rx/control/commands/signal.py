@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from yukta_rx.control.commands.base import Effect, OfNode
@@ -54,9 +55,11 @@ class SignalNode(OfNode):
             raise ValueError(f"data takes more than {MAX_DATA // 1024} KiB")
 
     @classmethod
+    @cache
     def own_fields(cls) -> dict[str, tuple[type, Any]]:
         """Fields beside the ids; see `Command.own_fields`."""
-        fields = OfNode.own_fields.__func__(cls)  # type: ignore[attr-defined]
+        # `super()` alone would mean the class before it got its slots.
+        fields = super(SignalNode, cls).own_fields()
         return {_outside(name): kind for name, kind in fields.items()}
 
     @classmethod
@@ -64,19 +67,20 @@ class SignalNode(OfNode):
         """Make one from a request; see `Command.parse`."""
         inside = {_inside(name): value for name, value in values.items()}
         try:
-            made: Self = OfNode.parse.__func__(cls, inside)  # type: ignore[attr-defined]
+            return super(SignalNode, cls).parse(inside)
         except ValidationError as error:
             raise ValidationError(
                 [
                     replace(
                         fault,
-                        pointer="/" + _outside(fault.pointer[1:]) if fault.pointer else "",
-                        detail=fault.detail.replace("needs signal", "needs name"),
+                        pointer="/" + _inside(fault.pointer[1:]) if fault.pointer else "",
+                        detail=fault.detail.replace("needs signal", "needs name").replace(
+                            "no field name", "no field signal"
+                        ),
                     )
                     for fault in error.errors
                 ]
             ) from error
-        return made
 
     def arguments(self) -> dict[str, Any]:
         """The fields beside the ids, as the audit shows them."""
