@@ -43,6 +43,8 @@ COMMANDS: Mapping[str, str] = {
     "skip": "node_commands:skip",
     "unskip": "node_commands:unskip",
     "break": "node_commands:break_",
+    "signal": "signal_commands:signal",
+    "approvals": "signal_commands:approvals",
     "held": "node_commands:held",
     "apply": "apply_command:command",
     "diff": "apply_command:diff",
