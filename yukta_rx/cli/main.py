@@ -51,6 +51,9 @@ COMMANDS: Mapping[str, str] = {
     "export": "export_command:command",
     "versions": "versions_command:command",
     "graph": "graph_command:command",
+    "audit": "audit_command:command",
+    "supervisors": "supervisors_command:command",
+    "supervise": "supervise_command:command",
     "plugins": "plugins_command:command",
     "version": "version_command:command",
 }
