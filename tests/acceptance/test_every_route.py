@@ -41,6 +41,8 @@ ONE = {
     "edges": [{"source": "in", "target": "out"}],
 }
 
+ASKING = {"sessionId": "asking", "workflowId": "asking"}
+
 
 class Client:
     """Calls routes by their path in the table and remembers which."""
@@ -119,10 +121,12 @@ async def test_every_route_of_a_real_server_does_what_it_says() -> None:
         await graphs(call, execution_id)
         await streams(call, execution_id)
         await held_messages(call, execution_id)
+        await admission(call)
         await commands(call, execution_id)
         await pipeline(call, other_id)
         await supervisors(call, other_id)
         await node_end(call, other_id)
+        await signals(call)
         await removals(call)
 
         untouched = {(route.method, path) for route in ROUTES for path in route.paths}
@@ -271,6 +275,35 @@ async def held_messages(call: Client, execution_id: str) -> None:
     await call("POST", node + "/resume", **ids)
 
 
+async def admission(call: Client) -> None:
+    """Limits, the queue, and the priority of what waits there."""
+    running = (await call("GET", "/api/scheduler/limits"))["running"]
+    assert running >= 1
+    assert (await call("GET", "/scheduler/limits"))["source"] == "CONFIG"
+    tight = {"maxConcurrent": running, "perWorkflow": 0}
+    assert (await call("PUT", "/api/scheduler/limits", tight))["outcome"] == "APPLIED"
+    ids = []
+    for _ in range(2):
+        told = await call(
+            "POST",
+            "/api/workflow/start",
+            {"sessionId": "s", "workflowId": "one"},
+            status=202,
+            headers={"Prefer": "respond-async"},
+        )
+        ids.append(told["executionId"])
+    first, second = ids
+    await call("PUT", "/api/executions/{executionId}/priority", {"priority": 2}, executionId=second)
+    await call("PUT", "/executions/{executionId}/priority", {"priority": 1}, executionId=first)
+    queue = (await call("GET", "/api/scheduler/queue"))["items"]
+    assert [row["executionId"] for row in queue] == [second, first]
+    await call("POST", "/api/executions/{executionId}/stop", executionId=second)
+    await call("PUT", "/scheduler/limits", {"maxConcurrent": 0, "perWorkflow": 0})
+    run = "/api/executions/{executionId}"
+    assert (await call("GET", run + "/wait", executionId=first))["status"] == "SUCCESS"
+    assert (await call("GET", run, executionId=second))["status"] == "CANCELLED"
+
+
 async def commands(call: Client, execution_id: str) -> None:
     """Every command of a run and of a node; the last one ends the run."""
     run = "/api/executions/{executionId}"
@@ -299,6 +332,8 @@ async def commands(call: Client, execution_id: str) -> None:
     refused = await call("POST", run + "/pause", status=409, **ids)
     assert refused["code"] == "execution_not_running"
     audit = (await call("GET", run + "/commands", **ids))["items"]
+    log = (await call("GET", run + "/history", **ids))["items"]
+    assert [log[0]["type"], log[-1]["type"]] == ["RUN_STARTED", "CONTROL_REJECTED"]
     given = [row["command"] for row in audit]
     assert given[given.index("PauseNode") :][:3] == ["PauseNode", "PauseNode", "StepNode"]
     assert audit[-1]["outcome"] == "REJECTED"
@@ -345,6 +380,34 @@ async def node_end(call: Client, execution_id: str) -> None:
     assert ended["status"] == "SUCCESS"
     node = await call("GET", run + "/nodes/{nodeId}", **ids)
     assert node["status"] == "CANCELLED"
+
+
+async def signals(call: Client) -> None:
+    """Messages that wait for people, and what they answer."""
+    waits = {"nodeId": "ask", "type": "WAIT_FOR_SIGNAL", "config": {"signal": "go"}}
+    workflow = {
+        "workflowId": "asking",
+        "nodes": [
+            {"nodeId": "in", "type": "SEQUENCE_TRIGGER", "config": {"count": 2}},
+            waits,
+            {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+        ],
+        "edges": [{"source": "in", "target": "ask"}, {"source": "ask", "target": "out"}],
+    }
+    await call("PUT", "/api/sessions/{sessionId}", {"workflows": [workflow]}, status=201, **ASKING)
+    started = await call("POST", "/api/workflow/start", ASKING, status=201)
+    ids = {"executionId": started["executionId"], "nodeId": "ask", **ASKING}
+    waiting: list[Any] = []
+    while len(waiting) < 2:
+        waiting = (await call("GET", "/api/sessions/{sessionId}/approvals", **ids))["items"]
+    assert (await call("GET", "/api/approvals"))["items"] == waiting
+    second = {"approvalId": waiting[1]["approvalId"]}
+    await call("POST", "/api/approvals/{approvalId}", {"decision": "fine"}, **second)
+    node = "/api/executions/{executionId}/nodes/{nodeId}"
+    signal = await call("POST", node + "/signal", query={"name": "go", "decision": "yes"}, **ids)
+    assert signal["answer"] == "ACCEPTED"
+    ended = await call("GET", "/api/executions/{executionId}/wait", **ids)
+    assert ended["status"] == "SUCCESS"
 
 
 async def removals(call: Client) -> None:

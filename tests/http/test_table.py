@@ -10,7 +10,7 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from yarl import URL
 
-from yukta_rx.control.commands import COMMANDS, NodeCommand
+from yukta_rx.control.commands import COMMANDS
 from yukta_rx.errors import ERRORS
 from yukta_rx.http.document import reference_page
 from yukta_rx.http.errors import status_of
@@ -122,16 +122,14 @@ def test_only_probes_and_documents_are_open_to_all(route: Route) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_its_route(name: str) -> None:
     command = COMMANDS[name]
-    below = "/nodes/{nodeId}" if issubclass(command, NodeCommand) else ""
     method, end = command.route
     [route] = [
-        route
-        for route in ROUTES
-        if (route.method, route.path) == (method, f"/api/executions/{{executionId}}{below}{end}")
+        route for route in ROUTES if (route.method, route.path) == (method, command.scope + end)
     ]
 
     assert route.role == command.role
-    assert {query.name for query in route.query} == {*command.own_fields(), "reason", "dryRun"}
+    in_query = set(command.own_fields()) - command.body_only
+    assert {query.name for query in route.query} == {*in_query, "reason", "dryRun"}
 
 
 def test_the_older_paths_are_served_beside_their_twins() -> None:
