@@ -59,6 +59,9 @@ CASES: dict[str, dict[str, Any]] = {
         ],
     },
     "TRANSFORM": {"payloads": [{"price": 1}, {"price": 2.5, "x": {"y": [1]}}]},
+    "WAIT_FOR_SIGNAL": {
+        "config": {"signal": "go", "timeoutSeconds": 5, "onTimeout": "CONTINUE"},
+    },
 }
 
 

@@ -37,6 +37,7 @@ from yukta_rx.plugins.contract import (
 from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams.circuit import StopMode
 from yukta_rx.testing.clock import run_virtual
+from yukta_rx.testing.signal_bench import SignalBench
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -160,6 +161,7 @@ class _Trial:
             execution_id="check-run",
             base_dir=self.folder,
             start_child=self.children,
+            signals=SignalBench(asyncio.get_running_loop()).waits,
         )
 
     async def execute(self, payloads: Iterable[Any]) -> RunOutcome:
