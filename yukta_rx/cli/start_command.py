@@ -1,4 +1,4 @@
-"""`yukta start`: starts a run on a server.  Features: ADM-02, OBS-01."""
+"""`yukta start`: starts a run on a server.  Features: ADM-01, ADM-02, OBS-01."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 @payload_options
 @click.option("--label", "labels", multiple=True, metavar="NAME=TEXT", help="May be repeated.")
 @click.option("--priority", type=int, help="Higher starts first when starts have to wait. (0)")
+@click.option(
+    "--version", "version", type=click.IntRange(min=1), help="Run this version of the workflow."
+)
 @click.option("--idempotency-key", "key", metavar="KEY", help="A repeat gets the first run back.")
 @click.option("--wait", is_flag=True, help="Wait for its end.")
 @server_options
@@ -35,10 +38,11 @@ def command(
     members: tuple[str, ...],
     labels: tuple[str, ...],
     priority: int | None,
+    version: int | None,
     key: str | None,
     wait: bool,
 ) -> int:
-    """Start a run of a workflow on a server and print its id.
+    """Start a run of a workflow on a server and print its id, also if it waits for a slot.
 
     Ctrl-C while waiting leaves the run alone. Exits with 0 if it was started and, with --wait, if
     it ended SUCCESS; with 1 if it ended otherwise.
@@ -46,8 +50,11 @@ def command(
     from yukta_rx.cli.client import with_client
     from yukta_rx.cli.inputs import read_payload
 
-    body = _body(workflow, read_payload(payload, members), labels, priority)
-    headers = {} if key is None else {"Idempotency-Key": _quoted(key)}
+    own = {"yukta.priority": priority, "yukta.version": version}
+    body = _body(workflow, read_payload(payload, members), labels, own)
+    headers = {"Prefer": "respond-async"}
+    if key is not None:
+        headers["Idempotency-Key"] = _quoted(key)
 
     async def work(client: Client) -> int:
         return await _start(console, client, body, headers, wait)
@@ -71,8 +78,12 @@ async def _start(
     execution_id = str(started["executionId"])
     console.result(dumps_plain(started) if console.as_json else execution_id.encode())
     console.flush()
-    if answer.status == 200 and not console.as_json:
-        console.say("yukta: this idempotency key has started that run before", "yellow")
+    if not console.as_json:
+        if answer.status == 200:
+            console.say("yukta: this idempotency key has started that run before", "yellow")
+        elif answer.status == 202:
+            place = started.get("queuePosition", 1)
+            console.say(f"yukta: it waits for a slot, at place {place} of the queue", "yellow")
     if not wait:
         return 0
     detail = await wait_for_end(client, execution_id)
@@ -86,7 +97,7 @@ async def _start(
 
 
 def _body(
-    workflow: str, payload: Any, labels: tuple[str, ...], priority: int | None
+    workflow: str, payload: Any, labels: tuple[str, ...], own: dict[str, int | None]
 ) -> dict[str, Any]:
     from yukta_rx.cli.client import checked_id
 
@@ -95,8 +106,7 @@ def _body(
         raise _usage(f"{workflow}: write SESSION/WORKFLOW, as in dev/orders")
     if not isinstance(payload, dict):
         raise _usage("--payload: the payload of a start is an object")
-    if priority is not None:
-        payload = {**payload, "yukta.priority": priority}
+    payload = {**payload, **{name: value for name, value in own.items() if value is not None}}
     body = {
         "sessionId": checked_id("SESSION", session_id),
         "workflowId": checked_id("WORKFLOW", workflow_id),
