@@ -93,15 +93,20 @@ class ControlGateway(RunQueries):
                 )
             )
         finally:
-            await self._tracker.drained()
+            await self._said()
         return await self._settled(command, result)
+
+    async def _said(self) -> None:
+        """Let what was said so far be written, and reads show it."""
+        await self._starter.history.settled()
+        await self._tracker.drained()
 
     async def _settled(self, command: Command, result: CommandResult) -> CommandResult:
         done = result.outcome in (Outcome.APPLIED, Outcome.NO_OP)
         if done and isinstance(command, StopWorkflow) and command.mode is StopMode.KILL:
             # A kill waits for no call, so its effect, the end of the run, is there in a moment.
             await self._tracker.wait(command.execution_id, KILL_WAIT)
-        await self._tracker.drained()
+        await self._said()
         return result
 
     def parse(self, body: Any, execution_id: str | None = None) -> Command:
@@ -165,7 +170,7 @@ class ControlGateway(RunQueries):
         try:
             result = await self._sequencer.send(submission)
         except YuktaError as error:
-            await self._tracker.drained()
+            await self._said()
             return error
         return await self._settled(submission.command, result)
 
@@ -222,7 +227,7 @@ class ControlGateway(RunQueries):
                 command_id, approve=approve, actor=actor, reason=reason
             )
         finally:
-            await self._tracker.drained()
+            await self._said()
         return await self._settled(command, result)
 
 

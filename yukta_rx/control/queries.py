@@ -255,6 +255,11 @@ class RunQueries:
             return self.detail(execution_id)
         return None
 
+    async def history(self, execution_id: str, limit: int, after: int = 0) -> Page:
+        """What the execution log has of a run; see `History.page`."""
+        known = self._tracker.state(execution_id) is not None
+        return await self._starter.history.page(execution_id, after, limit, known=known)
+
     def audit(self, execution_id: str) -> list[dict[str, Any]]:
         """The commands of a run that are kept, oldest first.
 
@@ -308,7 +313,8 @@ class RunQueries:
 
     def _summary(self, state: RunState) -> dict[str, Any]:
         run = self._starter.live.get(state.execution_id)
-        return state.as_dict(paused=run is not None and run.paused)
+        shown = state.as_dict(paused=run is not None and run.paused)
+        return shown | {"recorded": self._starter.history.recorded(state.execution_id)}
 
 
 def _waiting_on(run: Run) -> Iterator[dict[str, Any]]:

@@ -103,7 +103,7 @@ class Starter:
         self._secrets = secrets
         self._clock = clock
         self.archive = archive
-        self._history = history
+        self.history = history
         self._over: dict[str, asyncio.Event] = {}
         self._idempotency = IdempotencyWindow(settings, clock.now)
         self._loop = asyncio.get_running_loop()
@@ -210,12 +210,12 @@ class Starter:
             if announced:
                 self._outlets.dismiss(execution_id, status, error)
             else:
-                self._history.ended(execution_id, status, error)
+                self.history.ended(execution_id, status, error)
 
         def forget(pending: PendingStart) -> None:
             if scope is not None:
                 self._idempotency.forget(scope, pending)
-                self._history.release(execution_id)
+                self.history.release(execution_id)
 
         ticket = self.scheduler.admit(
             execution_id,
@@ -238,8 +238,8 @@ class Starter:
                 self._begin(self._make(plan), pending)
         except BaseException as error:
             self.scheduler.drop(ticket)
-            self._history.ended(execution_id, _end_of(error), error)
-            self._history.release(execution_id)
+            self.history.ended(execution_id, _end_of(error), error)
+            self.history.release(execution_id)
             raise
         if not waits:
             # One turn of the loop, in which the run begins.
@@ -257,7 +257,7 @@ class Starter:
         Returns:
             None; or the request's key that stands for an earlier run, and nothing was written.
         """
-        known = await self._history.started(plan, self._settings.start.idempotency_ttl)
+        known = await self.history.started(plan, self._settings.start.idempotency_ttl)
         if known is not None or not ticket.waiting:
             return known
         asked = plan.request
@@ -347,10 +347,10 @@ class Starter:
         )
         plan = await self._plan(asked, request)
         try:
-            await self._history.started(plan)
+            await self.history.started(plan)
             run = self._make(plan)
         except BaseException as error:
-            self._history.ended(plan.execution_id, _end_of(error), error)
+            self.history.ended(plan.execution_id, _end_of(error), error)
             raise
         request.begins(run)
         await self._execute(run)
