@@ -103,3 +103,18 @@ def test_a_signal_that_nobody_waits_for_is_kept(own: Any) -> None:
 )
 def test_what_cannot_be_meant_is_refused_before_anything_is_sent(yukta: Any, args: Any) -> None:
     assert yukta(*args, "--url", "http://127.0.0.1:1").code == 2
+
+
+def test_a_run_without_a_server_says_that_nobody_could_answer(
+    yukta: Any, workflow: Callable[..., str]
+) -> None:
+    path = workflow(
+        ("in", "SEQUENCE_TRIGGER", {"count": 1}),
+        ("ask", "WAIT_FOR_SIGNAL", {"signal": "go"}),
+        ("out", "COLLECT_TERMINAL"),
+    )
+
+    ended = yukta("run", path)
+
+    assert ended.code == 1
+    assert "node ask cannot wait for signals here: start the run on a server" in ended.err

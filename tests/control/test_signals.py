@@ -25,6 +25,7 @@ from yukta_rx.errors import (
     ConflictError,
     ControlRejectedError,
     NotFoundError,
+    UnserialisablePayloadError,
     ValidationError,
 )
 from yukta_rx.plugins.signals import Place
@@ -92,6 +93,11 @@ def test_wrong_fields_are_refused(values: dict[str, Any], pointer: str, detail: 
     [fault] = caught.value.errors
     assert fault.pointer == pointer
     assert detail in fault.detail
+
+
+def test_data_that_is_no_json_value_is_refused() -> None:
+    with pytest.raises(UnserialisablePayloadError):
+        SignalNode(execution_id="x", node_id="n", signal="go", data=object())
 
 
 @virtual_time

@@ -38,10 +38,10 @@ class Approval(Shape):
 
 
 class ApprovalEvent(Approval):
-    """A request, and what was answered."""
+    """A message that waited for a signal, and what was answered."""
 
-    decision: str | None = None
-    answered_by: str | None = None
+    decision: str
+    answered_by: str
 
 
 class ApprovalPage(Shape):

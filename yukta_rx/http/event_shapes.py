@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, create_model
 
+from yukta_rx.http.approval_shapes import Approval, ApprovalEvent
 from yukta_rx.http.definition_shapes import VersionRow
 from yukta_rx.http.resources import Event
 from yukta_rx.http.scheduler_shapes import RejectedStart, SchedulerLimits
@@ -161,6 +162,9 @@ _DATA: Final[dict[str, type[BaseModel]]] = {
     "definition.rolled_back": VersionRow,
     "control.applied": AuditRow,
     "control.rejected": AuditRow,
+    "approval.requested": Approval,
+    "approval.answered": ApprovalEvent,
+    "approval.expired": Approval,
     "scheduler.limits_changed": SchedulerLimits,
     "scheduler.rejected": RejectedStart,
 }

@@ -190,8 +190,9 @@ class NodeContext:
         """
         if self._signals is None:
             raise BadInputError(
-                f"node {self.node_id} cannot wait for signals: its plugin has to declare "
-                "signals=True, and somebody has to be able to send one, as to a run of a server"
+                f"node {self.node_id} cannot wait for signals here: start the run on a server "
+                "(yukta dev, yukta serve), where somebody can send one; a plugin of your own also "
+                "has to declare signals=True"
             )
         if self.cancelled:
             raise BadInputError(f"node {self.node_id} has ended and waits for no more signals")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from yukta_rx.control.commands.base import Effect, OfNode
 from yukta_rx.errors import ConflictError, ValidationError
+from yukta_rx.model.codec import dumps_plain
 from yukta_rx.model.ids import id_fault
 from yukta_rx.model.message import copy_payload
-from yukta_rx.model.weight import weigh
 from yukta_rx.plugins.signals import APPROVE, not_open
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.run import Run
 
 MAX_DATA: Final = 256 * 1024
-"""What the data of a signal may take, roughly, in bytes; nodes keep a hundred that come early."""
+"""What the data of a signal may take as JSON, in bytes; nodes keep a hundred that come early."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ class SignalNode(OfNode):
     comment: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a name that no wait has, and data that is too large to keep."""
+        """Refuse a name that no wait has, and data that is too large to keep, or cannot be."""
         if fault := id_fault("name", self.signal):
             raise ValueError(fault)
-        if weigh(self.data) > MAX_DATA:
-            raise ValueError(f"data takes more than {MAX_DATA // 1024} KiB")
+        if len(dumps_plain(self.data)) > MAX_DATA:
+            raise ValueError(f"data takes more than {MAX_DATA // 1024} KiB as JSON")
 
     @classmethod
     @cache
