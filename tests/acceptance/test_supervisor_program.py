@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "supervisors"
 STORMY = json.loads((EXAMPLE / "stormy.json").read_text())
 
-pytestmark = [pytest.mark.slow, pytest.mark.feature("CTL-07")]
+# Several processes start in each test, and each imports the whole system.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.feature("CTL-07")]
 
 
 @asynccontextmanager
@@ -47,7 +48,7 @@ async def said(stream: asyncio.StreamReader | None, words: str) -> str:
     """The next line of a process that has these words."""
     assert stream is not None
     before = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while line := (await stream.readline()).decode():
             before.append(line)
             if words in line:
@@ -84,7 +85,7 @@ class Api:
 
     async def until(self, path: str, wanted: Any) -> Any:
         """What a read shows once that is wanted."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not wanted(shown := await self("GET", path)):
                 await asyncio.sleep(0.02)
         return shown

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from yukta_rx.control.commands import (
 from yukta_rx.control.reviewers import Deny, Hold
 from yukta_rx.control.supervisors import Backoff
 from yukta_rx.errors import ConfigError, NotFoundError, ValidationError
+from yukta_rx.observe.filters import EventFilter
 from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.testing.clock import virtual_time
 
@@ -328,6 +330,61 @@ async def test_one_that_cancels_itself_has_failed_like_any_other() -> None:
 
         assert len(calls) > 1
         assert engine.supervisors.get("cancels")["lastError"] == "CancelledError"
+
+
+@virtual_time
+async def test_events_that_are_gone_when_it_begins_again_are_told_as_lost() -> None:
+    seen: list[str] = []
+
+    async def fragile(events):
+        async for event in events:
+            if event.type == "node.log":
+                seen.append(event.data["line"])
+                if len(seen) == 1:
+                    raise ValueError("no")
+        yield
+
+    quick = {**TICKS, "nodes": [dict(node) for node in TICKS["nodes"]]}
+    quick["nodes"][0]["config"] = {"count": 100, "intervalMs": 1}
+    bounds = Settings(streaming={"replay_events": 10})
+    async with Engine(bounds, registry=REGISTRY, supervisors=[fragile]) as engine:
+        told: list[Any] = []
+        feed = engine.feed.subscribe(EventFilter(types=frozenset({"supervisor.dropped"})))
+        run = await engine.start("s", quick)
+        await run.wait()
+        await asyncio.sleep(5)
+        shown = engine.supervisors.get("fragile")
+        told = [frame for frame in await feed.take() if frame.type == "supervisor.dropped"]
+
+    assert len(seen) < 12
+    assert shown["state"] == "RUNNING"
+    assert shown["droppedEvents"] >= 88
+    assert len(told) == 1
+
+
+async def test_one_that_holds_the_loop_is_named_by_the_watchdog(caplog) -> None:
+    held = asyncio.Event()
+
+    def busy(events):
+        def compute(event):
+            if not held.is_set():
+                held.set()
+                end = perf_counter() + 0.4
+                while perf_counter() < end:
+                    pass
+
+        return events.pipe(ops.do_action(compute), ops.ignore_elements())
+
+    limits = Settings(watchdog={"limit": timedelta(milliseconds=100)})
+    with caplog.at_level("WARNING"):
+        async with Engine(limits, registry=REGISTRY, supervisors=[busy]) as engine:
+            one = {**TICKS, "nodes": [dict(node) for node in TICKS["nodes"]]}
+            one["nodes"][0]["config"] = {"count": 1}
+            run = await engine.start("s", one)
+            await held.wait()
+            await run.wait()
+
+    assert "the task `yukta supervisor busy` holds the event loop" in caplog.text
 
 
 @virtual_time

@@ -111,13 +111,10 @@ def _loaded(entry: EntryPoint, check: Callable[[Any, str], Any]) -> tuple[Any, s
 
 
 def _supervisor(given: Any, name: str) -> Any:
-    # A class is made where it is started, with the scheduler of the loop there.
-    id = getattr(given, "id", None) or getattr(given, "__name__", None)
-    if not inspect.isclass(given):
-        id = supervisor_of(given).id
-    if id != name:
-        raise TypeError(f"its id is {id}, not that of the entry point")
-    return given
+    made = supervisor_of(given)
+    if made.id != name:
+        raise TypeError(f"its id is {made.id}, not that of the entry point")
+    return made
 
 
 def _reviewer(given: Any, name: str) -> Any:

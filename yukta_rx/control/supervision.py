@@ -104,6 +104,7 @@ class _Function:
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.supervise = function
+        self.__doc__ = function.__doc__
         self.id = str(getattr(function, "id", None) or getattr(function, "__name__", ""))
         self.order = int(getattr(function, "order", 0))
         self.outcomes = bool(getattr(function, "outcomes", True))
