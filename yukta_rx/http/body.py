@@ -33,6 +33,10 @@ async def read_body(request: web.Request, limit: int) -> bytes:
     """
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
+    if request.headers.get("Expect", "").lower() == "100-continue":
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # What was written does not count as the begin of the answer.
+        request.writer.output_size = 0
     parts: list[bytes] = []
     size = 0
     async for part in request.content.iter_any():
