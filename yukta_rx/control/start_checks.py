@@ -6,11 +6,12 @@ Features: ADM-01, CTL-02.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError as PydanticError
 
 from yukta_rx.control.commands.breakpoint import SetBreakpoint
+from yukta_rx.control.tickets import priority_fault
 from yukta_rx.definitions.parse import fault_of
 from yukta_rx.engine.run import Run
 from yukta_rx.errors import ConflictError, Fault, NotFoundError, ValidationError
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from yukta_rx.control.start_request import StartRequest
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.streams.pool import BlockingPool
-
-HIGHEST: Final = 1_000_000
-"""Priorities lie between this and its negative."""
 
 
 def check_request(request: StartRequest) -> None:
@@ -64,15 +62,6 @@ def _engine_members(payload: Any) -> Iterator[Fault]:
     if version is not None and (isinstance(version, bool) or not isinstance(version, int | str)):
         detail = "must be the number of a version, as in the list of the workflow's versions"
         yield Fault("/payload/yukta.version", "invalid_value", detail)
-
-
-def priority_fault(value: Any) -> str | None:
-    """What is wrong with a priority as a sentence, None if it is fine."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    # Comparing from both sides refuses NaN as well.
-    if number and -HIGHEST <= value <= HIGHEST:
-        return None
-    return f"must be a number from -{HIGHEST} to {HIGHEST}, higher first"
 
 
 def breakpoints_of(

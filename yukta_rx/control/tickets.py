@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.model.times import rfc3339
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from yukta_rx.errors import YuktaError
     from yukta_rx.model.status import TaskStatus
     from yukta_rx.streams.clock import Timer
+
+HIGHEST: Final = 1_000_000
+"""Priorities lie between this and its negative."""
 
 
 class Outlook(StrEnum):
@@ -109,3 +112,12 @@ class Waiting:
         """What the run waits for, as its detail shows it."""
         since = rfc3339(self.ticket.queued_at)
         return {"kind": "QUEUE", "since": since, "detail": self.detail}
+
+
+def priority_fault(value: Any) -> str | None:
+    """What is wrong with a priority as a sentence, None if it is fine."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Comparing from both sides refuses NaN as well.
+    if number and -HIGHEST <= value <= HIGHEST:
+        return None
+    return f"must be a number from -{HIGHEST} to {HIGHEST}, higher first"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from yukta_rx.control.commands.base import Command, Effect, Role
 from yukta_rx.control.scheduler import SCHEDULER
-from yukta_rx.control.start_checks import priority_fault
+from yukta_rx.control.tickets import priority_fault
 from yukta_rx.errors import Fault, ValidationError
 
 if TYPE_CHECKING:
