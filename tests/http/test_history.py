@@ -1,0 +1,56 @@
+"""The execution log of a run over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.feature("DUR-01")
+
+
+async def test_a_history_is_paged_and_shows_no_payload(client: Any, make: Any) -> None:
+    await client.session_with(make.line("w"))
+    execution_id = await client.start("w", {"secret": "x"})
+    await client.ended(execution_id)
+    path = f"/api/executions/{execution_id}/history"
+
+    whole = (await client.ok("GET", path))["items"]
+    first = await client.ok("GET", f"{path}?limit=2")
+    rest = await client.ok("GET", f"{path}?limit=500&afterCursor={first['nextCursor']}")
+
+    assert [item["type"] for item in whole] == [
+        *("RUN_STARTED", "NODE_FINISHED", "NODE_FINISHED", "NODE_FINISHED", "RUN_FINISHED")
+    ]
+    assert (whole[0]["workflowId"], whole[0]["via"]) == ("w", "REST")
+    assert "secret" not in str(whole)
+    assert whole[-1]["status"] == "SUCCESS"
+    assert first["items"] + rest["items"] == whole
+    assert rest["nextCursor"] is None
+    summary = await client.ok("GET", f"/api/executions/{execution_id}")
+    assert summary["recorded"] is True
+
+
+async def test_what_is_not_there_and_what_is_no_place_are_refused(client: Any, make: Any) -> None:
+    await client.session_with(make.line("w"))
+    execution_id = await client.start("w")
+
+    nobody = await client("GET", "/api/executions/nobody/history")
+    wrong = await client("GET", f"/api/executions/{execution_id}/history?afterCursor=x")
+
+    assert (nobody.status, nobody.code) == (404, "execution_not_found")
+    assert (wrong.status, wrong.code) == (400, "invalid_cursor")
+
+
+@pytest.mark.feature("ADM-02")
+async def test_a_key_is_part_of_the_history_of_its_run(client: Any, make: Any) -> None:
+    await client.session_with(make.line("w"))
+    body = {"sessionId": "s", "workflowId": "w"}
+    started = await client.ok(
+        "POST", "/api/workflow/start", body, headers={"Idempotency-Key": "k-1"}
+    )
+    items = (await client.ok("GET", f"/api/executions/{started['executionId']}/history"))["items"]
+
+    assert [item["type"] for item in items[:2]] == ["RUN_STARTED", "IDEMPOTENCY_KEY"]
+    assert items[1]["key"] == "k-1"
+    assert "fingerprint" not in items[1]

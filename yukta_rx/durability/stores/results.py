@@ -1,0 +1,102 @@
+"""ResultStore: what reached the terminals of runs, beyond the life of the process.
+
+Feature: OBS-03.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from yukta_rx.model.results import ResultEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import datetime
+
+
+class StoredResults(msgspec.Struct, frozen=True):
+    """A part of the results of a run.
+
+    Attributes:
+        items: the results, in the order of their cursors.
+        ended: whether the run's results are closed: no more will come.
+    """
+
+    items: tuple[ResultEvent, ...]
+    ended: bool
+
+
+class ResultStore(Protocol):
+    """Keeps the results of the newest runs; a place is the `cursor` of a result.
+
+    Guarantees:
+        R1. `read` gives the results of a run in the order of their cursors, each once, from any
+            place on.
+        R2. When a write has returned, `read` shows it; on a durable store it also survives the
+            process.
+        R3. A result whose cursor is not above the last one is passed over, so a write whose
+            answer was lost can be repeated.
+        R4. `end` writes the last results and closes the run, in one write; what is appended
+            afterwards changes nothing.
+        R5. `trim` removes only runs that have ended, and of those never the newest `retained`,
+            unless they are too old.
+        R6. A failure raises. A run of which nothing is kept gives None, one without further
+            results an empty part: the two are never taken for one another.
+        R7. Values come back as they were, of the same types; what cannot be written exactly is
+            refused with the place.
+        R8. A write is all or nothing.
+
+    Not guaranteed: that cursors have no gaps.
+    """
+
+    durable: bool
+    """Whether what is written survives the process."""
+
+    async def append(self, execution_id: str, results: Sequence[ResultEvent]) -> None:
+        """Write results of a run, in the order of their cursors, in one write.
+
+        Raises:
+            UnserialisablePayloadError: one cannot be written exactly; none was.
+            StoreUnavailableError: the store gives no answer.
+        """
+
+    async def end(
+        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime
+    ) -> None:
+        """Write the last results of a run, and that it has ended; see `append`."""
+
+    async def read(
+        self, execution_id: str, after: int = 0, limit: int = 100
+    ) -> StoredResults | None:
+        """Results of a run with a cursor above `after`, at most `limit`; None if none is kept."""
+
+    async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
+        """Remove what is no longer kept.
+
+        Args:
+            retained: so many of the runs that ended last stay.
+            ended_before: runs that ended before this go in any case; None for no such limit.
+
+        Returns:
+            The ids of the runs that were removed.
+        """
+
+
+def results_to_drop(
+    ended: Iterable[tuple[str, datetime]], retained: int, ended_before: datetime | None
+) -> list[str]:
+    """Return the runs whose results go: all but those that ended last, and those too old.
+
+    Args:
+        ended: id and end of every run that has ended.
+        retained: so many stay.
+        ended_before: what ended before goes in any case.
+    """
+    newest = sorted(ended, key=lambda run: (run[1], run[0]), reverse=True)
+    return [
+        execution_id
+        for place, (execution_id, ended_at) in enumerate(newest)
+        if place >= retained or (ended_before is not None and ended_at < ended_before)
+    ]
