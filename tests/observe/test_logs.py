@@ -152,3 +152,51 @@ async def test_the_bytes_of_all_lines_are_bounded(new_scene) -> None:
         page = scene.logs.channel("r1", "s").read(None, 500)
         assert page.items[-1]["line"].startswith("99 ")
         assert 10 <= len(page.items) <= 20
+
+
+@pytest.mark.feature("OBS-02")
+@virtual_time
+async def test_one_who_reads_line_by_line_loses_none_behind_a_gap(new_scene) -> None:
+    async with new_scene(logs__store__max_lines=3) as scene:
+        for number in range(5):
+            add(scene, str(number))
+        channel = scene.logs.channel("r1", "s")
+        channel.end()
+
+        with channel.follow() as reader:
+            found = [item async for item in reader]
+        assert found[0] == Gap(1, 2, 2)
+        assert lines(found[1:]) == ["2", "3", "4"]
+
+
+@pytest.mark.feature("OBS-02")
+@virtual_time
+async def test_the_lines_of_a_quiet_node_outlast_those_of_a_chatty_one(new_scene) -> None:
+    async with new_scene(logs__store__max_lines=8) as scene:
+        for text in ("a", "b", "c"):
+            add(scene, text, "quiet")
+        for number in range(100):
+            add(scene, str(number), "chatty")
+        channel = scene.logs.channel("r1", "s")
+
+        items = channel.read().items
+        assert lines(items) == ["a", "b", "c", "96 lines dropped here", "96", "97", "98", "99"]
+        marker = items[3]
+        assert (marker["nodeId"], marker["stream"], marker["level"]) == (
+            *("chatty", "engine", "WARNING"),
+        )
+        # The marker has the cursor of the last line that it stands for.
+        assert [item["cursor"] for item in items[:5]] == ["1", "2", "3", "99", "100"]
+
+
+@pytest.mark.feature("OBS-02")
+@pytest.mark.parametrize("asked", [{"stream": "stdout"}, {"q": "99"}, {"node_id": "chatty"}])
+@virtual_time
+async def test_a_filter_hides_no_missing_lines(new_scene, asked) -> None:
+    async with new_scene(logs__store__max_lines=8) as scene:
+        add(scene, "a", "quiet")
+        for number in range(100):
+            add(scene, str(number), "chatty")
+
+        page = scene.logs.channel("r1", "s").read(filters=LogFilter.parse(**asked))
+        assert "dropped here" in " ".join(lines(page.items))

@@ -202,19 +202,45 @@ async def test_beyond_ten_thousand_waiting_lines_are_dropped_and_a_line_says_so(
         assert scene.tracker.state("r1").counts() == {"RUNNING": 1}
 
 
+@pytest.mark.feature("OBS-02")
 @virtual_time
-async def test_a_marker_for_lines_of_several_nodes_names_none(new_scene) -> None:
+async def test_a_node_that_writes_without_end_costs_another_no_line_that_waits(new_scene) -> None:
     async with new_scene(logs__store__max_lines=50_000) as scene:
         scene.start()
-        for number in range(10_000):
-            scene.line(str(number))
-        scene.line("x", "a")
-        scene.line("x", "b")
+        for number in range(20_000):
+            scene.line(str(number), "chatty")
+            if number % 10 == 0:
+                scene.line(str(number), "quiet")
         await scene.tracker.drained()
 
-        marker = scene.logs.get("r1").read(10_000, 1).items[0]
-        assert marker["line"] == "2 lines dropped here"
-        assert "nodeId" not in marker
+        items = scene.logs.get("r1").read(None, 50_000).items
+        quiet = [item["line"] for item in items if item["nodeId"] == "quiet"]
+        assert quiet == [str(number) for number in range(0, 20_000, 10)]
+        assert scene.logs.budget.used > 0
+
+
+@pytest.mark.feature("OBS-02")
+@virtual_time
+async def test_the_end_of_a_run_says_how_many_of_its_lines_were_dropped(
+    new_scene, now, data
+) -> None:
+    async with new_scene() as scene:
+        for run in ("r1", "r2"):
+            scene.start(run)
+        for number in range(10_005):
+            scene.line(str(number))
+        with scene.feed.subscribe() as stream:
+            await scene.tracker.drained()
+            await now(stream)
+            scene.finish("r1")
+            scene.finish("r2")
+            frames = await now(stream)
+
+        ends = [data(frame) for frame in frames if frame.type == "execution.finished"]
+        assert {end["executionId"]: end["data"].get("droppedLines") for end in ends} == {
+            "r1": 5,
+            "r2": None,
+        }
 
 
 @virtual_time

@@ -10,7 +10,7 @@ Features: OBS-02, OBS-03.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 from weakref import ref
 
 import msgspec
@@ -98,13 +98,16 @@ class Journal(ABC, Generic[T]):
         budget: shared with the other journals of the store.
         keep: counted items kept for who comes late.
         hold: counted items kept for followers who have not read them yet.
+        ring: where they are kept; a ring of its own if None.
     """
 
     __slots__ = ("_budget", "_counted", "_hold", "_keep", "_readers", "_ring", "ended")
 
-    def __init__(self, budget: Budget, keep: int, hold: int) -> None:
+    def __init__(
+        self, budget: Budget, keep: int, hold: int, ring: Ring[Kept[T]] | None = None
+    ) -> None:
         self._budget = budget
-        self._ring: Ring[Kept[T]] = Ring()
+        self._ring: Ring[Kept[T]] = Ring() if ring is None else ring
         self._counted = 0
         # Weak, since a reader that was only forgotten must not keep anything.
         self._readers: list[ref[JournalReader[T]]] = []
@@ -166,7 +169,7 @@ class Journal(ABC, Generic[T]):
         ring = self._ring
         if self._counted <= self._keep:
             return
-        read = min((reader.cursor for reader in self._followers()), default=ring.last)
+        read = self._read()
         first = ring.first
         while self._counted > self._keep and (ring.first <= read or self._counted > self._hold):
             self._pop()
@@ -245,6 +248,10 @@ class Journal(ABC, Generic[T]):
         self._readers[:] = [one for one in self._readers if one() is not reader]
         self.trim()
 
+    def _read(self) -> int:
+        """The cursor up to which every follower has read."""
+        return min((reader.cursor for reader in self._followers()), default=self._ring.last)
+
     def _followers(self) -> Iterator[JournalReader[T]]:
         for one in self._readers:
             reader = one()
@@ -265,6 +272,8 @@ class JournalReader(Reader[Any], Generic[T]):
 
     __slots__ = ("_journal", "_wanted", "cursor")
 
+    _tells_gaps: ClassVar[bool] = True
+
     def __init__(
         self,
         journal: Journal[T],
@@ -278,7 +287,14 @@ class JournalReader(Reader[Any], Generic[T]):
         journal.joined(self)
 
     def _pull(self, limit: int) -> list[Kept[T] | Gap]:
-        gap, items, self.cursor = self._journal.find(self.cursor, self._wanted, limit)
+        gap, items, cursor = self._journal.find(self.cursor, self._wanted, limit)
+        if not self._tells_gaps:
+            gap = None
+        if gap is not None and len(items) >= limit:
+            # What is missing is an item itself; one who asked for one would lose the other.
+            self.cursor = gap.stop
+            return [gap]
+        self.cursor = cursor
         return [*items] if gap is None else [gap, *items]
 
     def _over(self) -> bool:

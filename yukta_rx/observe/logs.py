@@ -1,12 +1,16 @@
 """LogStore: the lines that plugins and the engine wrote in each run, by cursor.
 
+What one node writes never pushes out the newest lines of another: where room has to be made, the
+nodes that have most give up their oldest lines, and one line in their place says how many.
+
 Feature: OBS-02.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from itertools import dropwhile
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -16,11 +20,12 @@ from yukta_rx.model.times import rfc3339
 from yukta_rx.observe.frames import Frame
 from yukta_rx.observe.journal import HELD, Journal, JournalReader, Kept, Page
 from yukta_rx.observe.ring import OVERHEAD
+from yukta_rx.observe.sparse_ring import SparseRing
 from yukta_rx.observe.stores import JournalStore
 from yukta_rx.plugins.logs import STREAMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.model.events import ExecutionEvent
@@ -28,6 +33,9 @@ if TYPE_CHECKING:
 
 ALL_STREAMS = (*STREAMS, "engine")
 """Where a line can come from."""
+
+_SPARE: Final = 4
+"""Where room is made among all lines of a run, it is made for this part of them at once."""
 
 
 class LogLine(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +47,8 @@ class LogLine(msgspec.Struct, frozen=True, gc=False):
     level: str
     line: str
     attempt: int | None
+    dropped: int = 0
+    """How many lines it stands for; 0 for one that was written."""
 
     @classmethod
     def of(cls, event: ExecutionEvent) -> Self:
@@ -99,10 +109,11 @@ class LogFilter(msgspec.Struct, frozen=True):
         text = self.q.casefold() if self.q is not None else None
         if node_id is None and stream is None and text is None:
             return None
+        # That lines of the node are missing is shown whatever they may have held.
         return lambda line: (
             (node_id is None or line.node_id == node_id)
-            and (stream is None or line.stream == stream)
-            and (text is None or text in line.line.casefold())
+            and (stream is None or line.stream == stream or line.dropped > 0)
+            and (text is None or text in line.line.casefold() or line.dropped > 0)
         )
 
 
@@ -117,19 +128,25 @@ class LogChannel(Journal[LogLine]):
         session_id: its session.
     """
 
-    __slots__ = ("_store", "execution_id", "session_id")
+    __slots__ = ("_lines", "_next", "_places", "_store", "execution_id", "session_id")
 
     def __init__(self, execution_id: str, session_id: str, store: LogStore, keep: int) -> None:
-        super().__init__(store.budget, keep, HELD)
+        self._places: SparseRing[Kept[LogLine]] = SparseRing()
+        super().__init__(store.budget, keep, HELD, self._places)
         self.execution_id = execution_id
         self.session_id = session_id
         self._store = store
+        self._lines: dict[str | None, int] = {}
+        """How many lines of each node are kept."""
+        self._next = 0
+        """Not before this cursor is it worth looking for room among all lines again."""
 
     def append(self, event: ExecutionEvent) -> int:
         """Add the line of a `node.log` event; returns its cursor."""
         now = self._store.clock.now()
         self.expire(now - self._store.ttl)
         line = LogLine.of(event)
+        self._lines[line.node_id] = self._lines.get(line.node_id, 0) + 1
         return self.add(line, now, OVERHEAD + len(line.line)).cursor
 
     def read(
@@ -159,6 +176,110 @@ class LogChannel(Journal[LogLine]):
 
     def _expire(self) -> None:
         self.expire(self._store.clock.now() - self._store.ttl)
+
+    # -- making room
+
+    def trim(self) -> None:
+        """Let go what is beyond the bound, as far as every follower has read it.
+
+        A node keeps its share of the bound, whatever the others write.
+        """
+        self._make_room(self._keep, self._read())
+        if self._counted > self._keep:
+            self._make_room(max(self._keep, self._hold), self._places.last)
+
+    def _make_room(self, limit: int, upto: int) -> None:
+        places = self._places
+        while self._counted > limit and places.first <= upto:
+            lines = self._lines[places.oldest().item.node_id]
+            if (lines - 1) * len(self._lines) < limit:
+                break
+            # Whoever wrote it has more than its share, so nothing has to be looked for.
+            self._pop()
+        if self._counted <= limit or places.first > upto or places.last < self._next:
+            return
+        spare = limit // _SPARE
+        self._next = places.last + spare
+        self._thin(lambda kept, _weight: int(kept.counted), limit - spare, upto)
+
+    def halve(self) -> bool:
+        """Let go half of the bytes, read or not, but never the newest line.
+
+        Returns:
+            False if nothing could go.
+        """
+        weight = self._places.weight
+        self._thin(lambda _kept, weight: weight, weight // 2, self._places.last - 1)
+        return self._places.weight < weight
+
+    def _pop(self) -> None:
+        self._forget(self._places.oldest())
+        super()._pop()
+        # What was dropped before all that is kept is told as a gap.
+        while self._places and not self._places.oldest().counted:
+            super()._pop()
+
+    def _forget(self, kept: Kept[LogLine]) -> None:
+        node_id = kept.item.node_id
+        if kept.counted:
+            self._lines[node_id] -= 1
+            if not self._lines[node_id]:
+                del self._lines[node_id]
+
+    def _thin(self, size: Callable[[Kept[LogLine], int], int], target: int, upto: int) -> None:
+        """Let go the oldest lines of the nodes that have most, until `target` is left of all.
+
+        Args:
+            size: of a line of some weight.
+            target: what all that is left may come to.
+            upto: cursor of the last line that may go.
+        """
+        items = self._places.items()
+        sizes: dict[str | None, int] = {}
+        for kept, weight in items:
+            node_id = kept.item.node_id
+            sizes[node_id] = sizes.get(node_id, 0) + size(kept, weight)
+        excess = sum(sizes.values()) - target
+        level = _level(sizes.values(), target)
+        over = {node_id: n - level for node_id, n in sizes.items() if n > level}
+        left: list[tuple[Kept[LogLine], int]] = []
+        gone: dict[str | None, tuple[int, Kept[LogLine]]] = {}
+        for one in items:
+            kept, weight = one
+            node_id = kept.item.node_id
+            if kept.cursor > upto or over.get(node_id, 0) <= 0 or excess <= 0:
+                left.append(one)
+                continue
+            freed = size(kept, weight)
+            over[node_id] -= freed
+            excess -= freed
+            gone[node_id] = (gone.get(node_id, (0, kept))[0] + (kept.item.dropped or 1), kept)
+            self._counted -= kept.counted
+            self._forget(kept)
+        left += [_marker(n, kept) for n, kept in gone.values()]
+        left.sort(key=lambda one: one[0].cursor)
+        self._budget.used -= self._places.weight
+        self._places.replace(list(dropwhile(lambda one: not one[0].counted, left)))
+        self._budget.used += self._places.weight
+
+
+def _level(sizes: Collection[int], target: int) -> int:
+    """What each may have at most, so that all together have no more than `target`."""
+    rest, level = target, 0
+    for place, size in enumerate(ordered := sorted(sizes)):
+        level = rest // (len(ordered) - place)
+        if size > level:
+            return level
+        rest -= size
+    return max(sizes, default=level)
+
+
+def _marker(n: int, last: Kept[LogLine]) -> tuple[Kept[LogLine], int]:
+    """What stands in the place of `n` lines of a node, of which `last` was the last."""
+    lost = last.item
+    text = f"{n} lines dropped here"
+    line = LogLine(lost.time, lost.node_id, "engine", "WARNING", text, None, n)
+    return Kept(last.cursor, line, last.at, counted=False), OVERHEAD + len(text)
 
 
 class LogStore(JournalStore[LogChannel]):

@@ -11,7 +11,7 @@ from yukta_rx.errors import NotFoundError
 from yukta_rx.model.codec import loads_external
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.observe.frames import Frame
-from yukta_rx.observe.journal import Gap, Journal, JournalReader, Kept
+from yukta_rx.observe.journal import Journal, JournalReader, Kept
 from yukta_rx.observe.ring import OVERHEAD
 from yukta_rx.observe.stores import JournalStore
 
@@ -86,8 +86,7 @@ class ProgressReader(JournalReader[ProgressSnapshot]):
 
     __slots__ = ()
 
-    def _pull(self, limit: int) -> list[Kept[ProgressSnapshot] | Gap]:
-        return [kept for kept in super()._pull(limit) if not isinstance(kept, Gap)]
+    _tells_gaps = False
 
 
 class ProgressHistory(JournalStore[RunProgress]):

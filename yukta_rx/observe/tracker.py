@@ -23,6 +23,7 @@ from yukta_rx.model.codec import dumps_plain, loads_external
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.times import rfc3339
 from yukta_rx.observe.frames import showable
+from yukta_rx.observe.line_quota import Dropped, LineQuota
 from yukta_rx.observe.progress import ProgressSnapshot
 from yukta_rx.observe.sampler import LiveRun, Sampler, Watched, complete, without_edges
 from yukta_rx.observe.sessions import SessionBook
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WAITING_LINES: Final = 10_000
-"""Log lines that may wait; further ones are dropped, counted, and a line in their place says so."""
-
 TURN: Final = 0.002
 """Seconds of work after which others get their turn."""
 
@@ -59,29 +57,6 @@ PER_TURN: Final = 128
 _LOOK_AT_CLOCK: Final = 16
 
 _OPENING: Final = frozenset({"execution.queued", "execution.started"})
-
-
-class _Dropped:
-    """Stands in the queue where lines of one run were dropped."""
-
-    __slots__ = ("count", "first", "one_node")
-
-    def __init__(self, first: ExecutionEvent) -> None:
-        self.first = first
-        self.count = 0
-        self.one_node = True
-
-    def add(self, event: ExecutionEvent) -> None:
-        self.count += 1
-        self.one_node = self.one_node and event.node_id == self.first.node_id
-
-    def as_event(self) -> ExecutionEvent:
-        line = f"{self.count} lines dropped here"
-        return msgspec.structs.replace(
-            self.first,
-            node_id=self.first.node_id if self.one_node else None,
-            data={"stream": "engine", "level": "WARNING", "line": line},
-        )
 
 
 class Tracker:
@@ -119,15 +94,12 @@ class Tracker:
             clock,
             ttl=group.cleanup_ttl.total_seconds(),
             capacity=group.max_executions,
-            gone=lambda watched: self._sessions.gone(
-                watched.state.session_id, watched.state.execution_id
-            ),
+            gone=self._gone,
         )
-        self._inbox: deque[ExecutionEvent | _Dropped] = deque()
+        self._inbox: deque[ExecutionEvent | Dropped] = deque()
         self._outbox: deque[ExecutionEvent] = deque()
         self._published = 0
-        self._lines = 0
-        self._dropped: dict[str, _Dropped] = {}
+        self._lines = LineQuota()
         self._waiter: asyncio.Future[None] | None = None
         self._drained: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._stopping = self._stopped = False
@@ -167,7 +139,7 @@ class Tracker:
         if not waiting:
             return 0.0
         oldest = waiting[0]
-        event = oldest.first if isinstance(oldest, _Dropped) else oldest
+        event = oldest.first if isinstance(oldest, Dropped) else oldest
         return max(0.0, (self._clock.wall() - event.time).total_seconds())
 
     # -- what runs say
@@ -178,11 +150,14 @@ class Tracker:
             self._telemetry.dropped("log" if event.type == "node.log" else "state", "ended")
             return
         if event.type == "node.log":
-            if self._lines >= WAITING_LINES:
-                self._drop_line(event)
+            waiting = self._lines.take(event)
+            if waiting is not event:
+                self._telemetry.dropped("log", "overflow")
+            if waiting is None:
                 return
-            self._lines += 1
-        self._inbox.append(event)
+            self._inbox.append(waiting)
+        else:
+            self._inbox.append(event)
         if self._waiter is not None:
             self._wake()
 
@@ -360,10 +335,10 @@ class Tracker:
         while inbox:
             self._apply_one(inbox.popleft())
 
-    def _apply_one(self, event: ExecutionEvent | _Dropped) -> None:
+    def _apply_one(self, event: ExecutionEvent | Dropped) -> None:
         try:
-            if isinstance(event, _Dropped):
-                self._dropped.pop(event.first.execution_id, None)
+            if isinstance(event, Dropped):
+                self._lines.closed(event)
                 event = event.as_event()
             if event.type == "node.log":
                 self._line(event)
@@ -371,6 +346,8 @@ class Tracker:
                 self._apply(event)
         except Exception:
             log.exception("an event could not be applied and is lost: %r", event)
+            if not isinstance(event, Dropped) and event.type == "node.log":
+                self._lines.gone(event)
             self._telemetry.dropped("state", "defect")
 
     def _apply(self, event: ExecutionEvent) -> None:
@@ -399,13 +376,14 @@ class Tracker:
             self._telemetry.run_started(watched.state)
         elif event.type == "execution.finished":
             self._finish(watched)
+            event = self._with_lost_lines(event)
         self._outbox.append(event)
 
     def _publish(self, n: int) -> None:
         for _ in range(n):
             event = self._outbox.popleft()
             if event.type == "node.log":
-                self._lines -= 1
+                self._lines.gone(event)
             self._feed.publish(event)
         self._published += n
         while self._drained and self._drained[0][0] <= self._published:
@@ -422,23 +400,19 @@ class Tracker:
     def _line(self, event: ExecutionEvent) -> None:
         watched = self._runs.get(event.execution_id)
         if watched is None or watched.state.ended:
-            self._lines -= 1
+            self._lines.gone(event)
             self._telemetry.dropped("log", "late")
             return
         channel = self._logs.channel(event.execution_id, event.session_id)
         data = {"cursor": str(channel.append(event)), **event.data}
         self._outbox.append(msgspec.structs.replace(event, data=data))
 
-    def _drop_line(self, event: ExecutionEvent) -> None:
-        marker = self._dropped.get(event.execution_id)
-        if marker is None:
-            marker = self._dropped[event.execution_id] = _Dropped(event)
-            self._inbox.append(marker)
-            # The marker becomes a line itself.
-            self._lines += 1
-            self._wake()
-        marker.add(event)
-        self._telemetry.dropped("log", "overflow")
+    def _with_lost_lines(self, finished: ExecutionEvent) -> ExecutionEvent:
+        """The end of a run says how many of its lines were dropped, if any were."""
+        lost = self._lines.lost(finished.execution_id)
+        if not lost:
+            return finished
+        return msgspec.structs.replace(finished, data={**finished.data, "droppedLines": lost})
 
     # -- beginnings and ends
 
@@ -474,6 +448,12 @@ class Tracker:
         for waiter in watched.waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _gone(self, watched: Watched) -> None:
+        """A run is kept no longer."""
+        state = watched.state
+        self._sessions.gone(state.session_id, state.execution_id)
+        self._lines.lost(state.execution_id)
 
     def _bare(self, state: RunState) -> dict[str, Any]:
         """The snapshot of a run that there is no more of than its events."""
