@@ -42,6 +42,7 @@ async def test_an_export_is_a_zip_of_folders(client: Any, make: Any) -> None:
     one = await client("GET", "/api/export?session=b")
     both = await client("GET", "/api/export?session=b&session=a,b")
     none = await client("GET", "/api/export?session=none")
+    empty = await client("GET", "/api/export?session=")
 
     assert whole.headers["Content-Type"] == "application/zip"
     assert "yukta-export.zip" in whole.headers["Content-Disposition"]
@@ -55,6 +56,7 @@ async def test_an_export_is_a_zip_of_folders(client: Any, make: Any) -> None:
     assert sorted(unpacked(one.body)) == ["b/_session.json", "b/echo.json", "b/w.json"]
     assert len(unpacked(both.body)) == 5
     assert (none.status, none.code) == (404, "session_not_found")
+    assert (empty.status, empty.code) == (400, "invalid_parameter")
     assert (await client("GET", "/api/export")).body == whole.body
 
 

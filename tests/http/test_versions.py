@@ -84,6 +84,18 @@ async def test_what_is_read_of_no_workflow_is_not_found(client: Any, path: str) 
     assert (no_session.status, no_session.code) == (404, "session_not_found")
 
 
+async def test_a_word_beside_the_versions_is_no_version(client: Any, three: Any) -> None:
+    for method, path, allowed in (
+        ("GET", "versions/note", "POST"),
+        ("POST", "versions/diff", "GET"),
+        ("DELETE", "versions/1", "GET"),
+    ):
+        answer = await client(method, f"{WORKFLOW}/{path}", checked=False)
+
+        assert (answer.status, answer.code) == (405, "method_not_allowed")
+        assert answer.headers["Allow"] == allowed
+
+
 async def test_a_diff_is_a_patch_per_node(client: Any, make: Any, three: Any) -> None:
     changed = make.line(count=3)
     changed["nodes"].append({"nodeId": "more", "type": "NULL_TERMINAL"})

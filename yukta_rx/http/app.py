@@ -24,6 +24,7 @@ from yukta_rx.http.headers import usable_request_id
 from yukta_rx.http.host_origin import HostOrigin
 from yukta_rx.http.openapi import openapi_document
 from yukta_rx.http.pulse import Pulse
+from yukta_rx.http.router_paths import router_paths
 from yukta_rx.http.sse import OpenStreams, StreamTimes
 from yukta_rx.http.state import LOG, SHARED, Shared
 from yukta_rx.http.table import ROUTES
@@ -60,11 +61,12 @@ def create_app(engine: ServedEngine, *, times: StreamTimes | None = None) -> web
     )
     app = web.Application(middlewares=[_frame])
     app[SHARED] = shared
+    paths = router_paths(path for route in ROUTES for path in route.paths)
     for route in ROUTES:
         handler = handler_of(route)
         for path in route.paths:
             for method in (route.method, *route.also):
-                app.router.add_route(method, path, handler, expect_handler=expect)
+                app.router.add_route(method, paths[path], handler, expect_handler=expect)
     app.on_response_prepare.append(_finish_headers)
     app.on_shutdown.append(_end_streams)
     app.cleanup_ctx.append(_lifetime)

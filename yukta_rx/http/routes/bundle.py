@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
+from yukta_rx.errors import BadRequestError
+
 if TYPE_CHECKING:
     from yukta_rx.http.call import Call
 
@@ -37,6 +39,10 @@ async def bring_in(call: Call) -> web.StreamResponse:
 async def _wanted(call: Call) -> list[str]:
     """The sessions to take out; none stands for all, which a limited key never gets."""
     given = list(call.query["session"])
+    if not given and "session" in call.request.query:
+        # A program that has no session to name does not mean all of them.
+        detail = "session must name a session; leave it out for all"
+        raise BadRequestError(detail, code="invalid_parameter", parameter="session")
     for session_id in given:
         call.actor.check_session(session_id)
     if given or call.actor.sessions is None:
