@@ -24,13 +24,13 @@ MESSAGES = (
     (None, derive_from_many([CAUSE, OTHER], "a", 0, (1, 2))),
     (None, Message.of("own", id="chosen")),
 )
-FIRST = CheckpointRow(MESSAGES[:3], ((CAUSE.id, 2), ("silent", 0)))
-SECOND = CheckpointRow(MESSAGES[3:])
+FIRST = CheckpointRow.of(MESSAGES[:3], ((CAUSE.id, 2), ("silent", 0)))
+SECOND = CheckpointRow.of(MESSAGES[3:])
 
 
 def number(n: int) -> CheckpointRow:
     """A row of one message."""
-    return CheckpointRow(((None, trigger_message("lineage", "a", n, {"n": n})),))
+    return CheckpointRow.of(((None, trigger_message("lineage", "a", n, {"n": n})),))
 
 
 def shown(rows: list[CheckpointRow]) -> list[Any]:

@@ -109,7 +109,7 @@ async def test_a_node_over_its_messages_is_not_kept_and_takes_no_memory() -> Non
 async def test_a_node_over_its_bytes_is_not_kept_and_takes_no_memory() -> None:
     store = made(bytes_per_node=3000)
     small = store.append("run", "a", number(1))
-    large = store.append("run", "a", CheckpointRow(((None, Message.of("x" * 3000)),)))
+    large = store.append("run", "a", CheckpointRow.of(((None, Message.of("x" * 3000)),)))
 
     assert (small, large, store.bytes) == (True, False, 0)
     assert (await state_of(store, "run", "a")).reason == OVER_CAP
@@ -185,7 +185,7 @@ async def test_a_message_that_cannot_be_written_gives_the_output_up(tmp_path: Pa
     store = made(messages_per_node=0, spill_dir=tmp_path)
     await store.start()
     store.append("run", "a", number(1))
-    taken = store.append("run", "a", CheckpointRow(((None, Message.of(object())),)))
+    taken = store.append("run", "a", CheckpointRow.of(((None, Message.of(object())),)))
     await mark(store, "run", "a")
     await store.close()
 
@@ -198,7 +198,7 @@ async def test_a_message_that_cannot_be_written_gives_the_output_up(tmp_path: Pa
 @virtual_time
 async def test_the_reason_of_a_message_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     store = made(messages_per_node=0, spill_dir=tmp_path)
-    store.append("run", "a", CheckpointRow(((None, Message.of(object())),)))
+    store.append("run", "a", CheckpointRow.of(((None, Message.of(object())),)))
 
     assert (await state_of(store, "run", "a")).reason == UNSERIALISABLE
 
@@ -262,7 +262,7 @@ class ForgetsAttempts(MemoryNodeCheckpointStore):
             bare = (
                 (port, Message(m.payload, m.headers, m.origin, m.id)) for port, m in row.messages
             )
-            yield CheckpointRow(tuple(bare), row.inputs)
+            yield CheckpointRow.of(tuple(bare), row.inputs)
 
 
 class LosesTheLastRow(MemoryNodeCheckpointStore):

@@ -456,5 +456,6 @@ def test_any_graph_gives_the_same_again_from_any_node(specs, place, spills, tmp_
     run_virtual(recorded_play())
 
 
+@pytest.mark.slow
 def test_graphs_were_compared() -> None:
     assert EQUAL[True] > EXAMPLES / 5

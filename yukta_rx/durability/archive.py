@@ -265,7 +265,7 @@ class NodeRecorder:
     def _row(self) -> CheckpointRow:
         waiting, self._waiting = self._waiting, []
         self._count = self._guess = 0
-        return CheckpointRow(tuple((port, msg) for port, batch in waiting for msg in batch))
+        return CheckpointRow(tuple(waiting))
 
     def _rest(self) -> CheckpointRow | None:
         return self._row() if self._waiting else None

@@ -131,6 +131,8 @@ class MapStage(Stage):
                 self._worked_off(edge, made, count)
                 return
             buf += made
+        if self.tap is not None:
+            self.tap(None, buf[-count:])
         self.received += count
         self.emitted += count
         out.credit -= count
@@ -154,7 +156,7 @@ class MapStage(Stage):
             self.wake()
 
     def _only_child(self) -> Edge | None:
-        plain = self.fn is not None and self.tap is None and self.front is None
+        plain = self.fn is not None and self.front is None
         if plain and self.touched and self.default and (self.gate is None or self.gate.open):
             return self.default[0]
         return None

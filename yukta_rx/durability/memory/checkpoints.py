@@ -44,6 +44,9 @@ CHUNK: Final = 1024 * 1024
 PREFIX: Final = "yukta-output-"
 """Names of the files begin so; those of an earlier process are removed."""
 
+SAMPLE: Final = 4
+"""Messages of a batch that are weighed, at least, if it has as many."""
+
 ENVELOPE: Final = 200
 """Bytes that a message takes beside its payload, estimated."""
 
@@ -128,7 +131,7 @@ class MemoryNodeCheckpointStore:
         output = self._output(execution_id, node_id)
         if output.complete or output.reason is not None:
             return False
-        messages = output.messages + len(row.messages)
+        messages = output.messages + len(row)
         if output.file is None:
             # What is over the cap by its number need not be weighed.
             size = 0 if messages > self._most_messages else _weight(row)
@@ -324,7 +327,13 @@ def _emptied(folder: Path) -> None:
 
 
 def _weight(row: CheckpointRow) -> int:
-    return sum(weigh(msg.payload) + ENVELOPE for _, msg in row.messages)
+    """Estimate the bytes that a row occupies; of a large batch some messages stand for the rest."""
+    total = 0
+    for _, batch in row.batches:
+        some = batch[:: len(batch) // SAMPLE + 1]
+        total += sum([weigh(msg.payload) for msg in some]) * len(batch) // len(some)
+        total += ENVELOPE * len(batch)
+    return total
 
 
 def _unwritten(what: str) -> StoreUnavailableError:

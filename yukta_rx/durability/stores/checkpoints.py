@@ -6,7 +6,7 @@ Feature: DUR-02.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import msgspec
 
@@ -15,7 +15,7 @@ from yukta_rx.model import codec
 from yukta_rx.model.message import NO_HEADERS, Message, Several
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
 
 ROW_MESSAGES: Final = 100
 """Messages that a row holds at most, unless one input alone gave more."""
@@ -40,13 +40,30 @@ class CheckpointRow(msgspec.Struct, frozen=True):
     """A part of what a node emitted; it covers whole inputs.
 
     Attributes:
-        messages: in the order in which they were emitted, each with its port.
+        batches: messages in the order in which they were emitted, with the port of each batch.
         inputs: the inputs that were finished, as (message id, number of outputs), those without
             an output too. Empty where only whole outputs are read: the end marker says it then.
     """
 
-    messages: tuple[tuple[str | None, Message], ...] = ()
+    batches: tuple[tuple[str | None, tuple[Message, ...]], ...] = ()
     inputs: tuple[tuple[str, int], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        messages: Iterable[tuple[str | None, Message]],
+        inputs: Iterable[tuple[str, int]] = (),
+    ) -> Self:
+        """Make one of messages, each with its port."""
+        return cls(tuple((port, (msg,)) for port, msg in messages), tuple(inputs))
+
+    @property
+    def messages(self) -> Iterator[tuple[str | None, Message]]:
+        """Every message with its port."""
+        return ((port, msg) for port, batch in self.batches for msg in batch)
+
+    def __len__(self) -> int:
+        return sum(len(batch) for _, batch in self.batches)
 
 
 class NodeCheckpoint(msgspec.Struct, frozen=True):
@@ -171,8 +188,8 @@ def decode_row(line: bytes, node_id: str) -> CheckpointRow:
     """
     try:
         shown = codec.decode(line)
-        messages = tuple((port, _message(one, node_id)) for port, one in shown["messages"])
-        return CheckpointRow(messages, tuple((made, n) for made, n in shown["inputs"]))
+        messages = [(port, _message(one, node_id)) for port, one in shown["messages"]]
+        return CheckpointRow.of(messages, [(made, n) for made, n in shown["inputs"]])
     except Exception as error:
         raise StoreUnavailableError(
             f"a recorded output of node {node_id} is damaged: {error}"
