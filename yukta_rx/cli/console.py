@@ -20,6 +20,8 @@ from yukta_rx.errors import ConfigError, DefinitionError, ValidationError, Yukta
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from yukta_rx.security.masking import Masker
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INVALID = 3
@@ -68,6 +70,7 @@ class Console:
         as_json: speak JSON on stderr too.
         color: `auto`, `always` or `never`.
         above: writes a line above a live view, while there is one.
+        logs: shows what the library logs, while a command runs.
     """
 
     def __init__(self) -> None:
@@ -75,6 +78,7 @@ class Console:
         self.as_json = False
         self.color = "auto"
         self.above: Callable[[str], None] | None = None
+        self.logs: logging.Handler | None = None
 
     # -- stdout
 
@@ -144,6 +148,13 @@ class Console:
         if os.environ.get("FORCE_COLOR"):
             return True
         return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+    def keep_secret(self, masker: Masker) -> None:
+        """Show no secret that `masker` knows or learns in what the library logs."""
+        from yukta_rx.security.masking import MaskingFilter
+
+        if self.logs is not None:
+            self.logs.addFilter(MaskingFilter(masker))
 
     # -- refusals
 
@@ -224,5 +235,7 @@ class LogHandler(logging.Handler):
             self._console.say_json({"type": "log", "level": record.levelname, "line": text})
             return
         self._console.say(f"yukta: {record.levelname.lower()}: {text}", "yellow")
-        if self._console.debug and record.exc_info:
+        if self._console.debug and record.exc_text:
+            sys.stderr.write(record.exc_text + "\n")  # a filter made it, from a masked traceback
+        elif self._console.debug and record.exc_info:
             sys.stderr.write("".join(traceback.format_exception(*record.exc_info)))

@@ -58,6 +58,8 @@ COMMANDS: Mapping[str, str] = {
     "supervisors": "supervisors_command:command",
     "supervise": "supervise_command:command",
     "plugins": "plugins_command:command",
+    "config": "config_command:command",
+    "key": "key_command:command",
     "version": "version_command:command",
 }
 """Sub-commands in the order of the help, and the module and name of each."""
@@ -95,7 +97,7 @@ def execute(args: Sequence[str], console: Console | None = None) -> int:
     """Run one command and return its exit code; no error gets out."""
     console = console or Console()
     console.as_json = "--json" in args
-    handler = LogHandler(console)
+    handler = console.logs = LogHandler(console)
     root = logging.getLogger()
     root.addHandler(handler)
     try:

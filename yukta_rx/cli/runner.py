@@ -132,6 +132,7 @@ async def _run(console: Console, job: _Job) -> int:
             timeout=job.timeout,
         ),
     )
+    console.keep_secret(run.secrets.masker)
     results.run = run
     interrupts = Interrupts(run, console)
     limit = job.settings.watchdog.limit.total_seconds()

@@ -66,7 +66,9 @@ async def serve(
         log.warning("%s", warning)
     async with AsyncExitStack() as stack:
         signals = stack.enter_context(_Signals(console))
-        engine = await stack.enter_async_context(Engine(settings, registry=registry))
+        engine = Engine(settings, registry=registry)
+        console.keep_secret(engine.masker)
+        await stack.enter_async_context(engine)
         signals.engine = engine
         await prepare(engine)
         server = HttpServer(engine)
