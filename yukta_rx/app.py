@@ -376,7 +376,7 @@ class Engine:
             workflow.as_document() if isinstance(workflow, WorkflowDefinition) else dict(workflow)
         )
         saved = await self.definitions.save(
-            session_id, str(document.get("workflowId", "")), document
+            session_id, str(document.get("workflowId", "")), document, actor="embedded"
         )
         return saved.record.workflow_id
 

@@ -109,6 +109,13 @@ def test_no_secret_is_shown_and_a_missing_one_is_listed(run, monkeypatch):
     assert nodes["first"]["missingVariables"] == ["${decrypted:none}"]
 
 
+def test_the_password_of_an_address_is_not_shown(run):
+    _, nodes = run({"url": "https://me:hush@host/${payload.x}"}, {"x": "a:b@c"})
+
+    assert nodes["first"]["resolvedConfig"]["url"] == "https://me:***@host/a:b@c"
+    assert nodes["second"]["resolvedConfig"]["url"] == "https://me:***@host/${payload.x}"
+
+
 def test_a_start_payload_is_read_right_behind_its_trigger_and_nowhere_else(run):
     config = {"url": "${payload.u}", "n": "${payload.n:int}"}
 

@@ -167,6 +167,16 @@ async def test_a_rollback_makes_a_new_version_and_is_not_done_blindly(
     assert await client.ok("GET", WORKFLOW) == make.line(count=1)
 
 
+async def test_a_start_runs_the_version_that_it_pins(client: Any, three: Any) -> None:
+    pinned = await client.ended(await client.start(payload={"yukta.version": 1}))
+    current = await client.ended(await client.start())
+    missing = await client("POST", "/api/workflow/s/w/start", {"yukta.version": 9})
+
+    tags = [answer.headers["ETag"].strip('"') for answer in three]
+    assert (pinned["definitionVersion"], current["definitionVersion"]) == (tags[0], tags[2])
+    assert (missing.status, missing.code) == (404, "version_not_found")
+
+
 async def test_the_feed_tells_of_saves_and_rollbacks(client: Any, three: Any) -> None:
     await client.ok("POST", f"{WORKFLOW}/versions/1/rollback")
 

@@ -127,7 +127,7 @@ async def apply(
         config = view.record.config
         own = config.model_dump(mode="json", by_alias=True, exclude_unset=True)
     document = {**own, "workflows": list(documents)}
-    return await engine.definitions.apply_session(document, base_dirs=base_dirs)
+    return await engine.definitions.apply_session(document, base_dirs=base_dirs, actor="server")
 
 
 def say_plan(console: Console, applied: SessionApplied) -> None:

@@ -6,6 +6,7 @@ Features: DEF-01, DEF-02.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 HIDDEN: Final = "***"
 """Stands for what is secret."""
 
+# In an address, between the name and the host.
+_PASSWORD: Final = re.compile(r"(://[^/\s:@]*:)[^/\s@]+@")
 _VARIABLES: Final = frozenset({"env", "sys", SECRET})
 _NOT_KNOWN: Final = frozenset({"id", "metadata", "headers"})
 _START: Final = "API_TRIGGER"
@@ -129,16 +132,17 @@ def _shown(value: Any, scope: Scope) -> Any:
 
 def _text(text: str, scope: Scope) -> Any:
     if not has_expression(text):
-        return text
+        return _PASSWORD.sub(rf"\1{HIDDEN}@", text)
     template = compile_template(text)
     if SECRET in template.namespaces:
         return HIDDEN
     if template.namespaces & _NOT_KNOWN:
         return text
     try:
-        return template.resolve(scope)
+        value = template.resolve(scope)
     except BadInputError:
-        return text
+        value = text
+    return _PASSWORD.sub(rf"\1{HIDDEN}@", value) if isinstance(value, str) else value
 
 
 def _hidden(name: str, value: Any, written: Any) -> Any:
