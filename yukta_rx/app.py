@@ -20,6 +20,7 @@ from yukta_rx.config.settings import Settings, StoreType
 from yukta_rx.control.approvals import Approvals
 from yukta_rx.control.audit import AuditTrail
 from yukta_rx.control.bus import PluginBus
+from yukta_rx.control.commands.limits import restore_limits
 from yukta_rx.control.desk import Desk
 from yukta_rx.control.discovery import Found, discover
 from yukta_rx.control.gateway import ControlGateway
@@ -202,6 +203,7 @@ class Engine:
             emit=self._emit,
         )
         scheduler = Scheduler(settings, clock, MemoryQueuedStartStore(), self.meters, self._emit)
+        await restore_limits(scheduler, events)
         self.approvals = Approvals(MemoryInputRequestStore(), settings, clock)
         self._stack.push_async_callback(self.approvals.close)
         archive = await self._stack.enter_async_context(

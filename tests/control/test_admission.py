@@ -12,6 +12,7 @@ from yukta_rx.app import Engine
 from yukta_rx.config.settings import Settings
 from yukta_rx.control.audit import AuditQuery
 from yukta_rx.control.commands import SetLimits, SetPriority, StopWorkflow
+from yukta_rx.control.commands.limits import restore_limits
 from yukta_rx.control.starter import StartRequest
 from yukta_rx.errors import (
     ConflictError,
@@ -22,6 +23,7 @@ from yukta_rx.errors import (
     ValidationError,
     YuktaError,
 )
+from yukta_rx.model.execution_log import ControlRejected
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor
 from yukta_rx.streams.circuit import StopMode
@@ -339,6 +341,29 @@ async def test_case_49_a_failure_between_slot_and_run_gives_the_slot_back() -> N
 
 
 @virtual_time
+async def test_case_49_a_slot_that_comes_while_the_start_is_written_down_is_taken() -> None:
+    async with World() as world:
+        blocker = await world.start("endless")
+        history = world.engine._starter.history
+        started = history.started
+
+        async def slow(*args: Any) -> Any:
+            await asyncio.sleep(1)
+            return await started(*args)
+
+        history.started = slow  # type: ignore[method-assign]
+        start = asyncio.create_task(world.start())
+        await asyncio.sleep(0.5)
+        world.engine._starter.live[blocker.execution_id].stop(StopMode.KILL)
+        first = await start
+
+        assert first.status == "RUNNING"
+        assert await world.ended(first.execution_id) == "SUCCESS"
+        world.check_gauges()
+        assert world.engine._starter.scheduler._claiming == {}
+
+
+@virtual_time
 async def test_case_49_a_caller_cancelled_at_any_moment_loses_no_slot() -> None:
     async with World() as world:
         for turns in range(12):
@@ -608,6 +633,31 @@ async def test_limits_change_live_and_are_audited() -> None:
         assert [e.type for e in world.events if e.type.startswith("scheduler")] == [
             "scheduler.limits_changed"
         ]
+
+
+@pytest.mark.feature("ADM-03")
+@virtual_time
+async def test_limits_that_a_command_set_last_are_in_force_after_a_restart() -> None:
+    async with World() as world:
+        log = world.engine.history._store
+        await world.command(SetLimits(max_concurrent=7, per_workflow=3))
+        await world.command(SetLimits(max_concurrent=5, per_workflow=2))
+        await world.engine.history.settled()
+        rejected = ControlRejected(
+            execution_id="scheduler",
+            time=world.engine.started_at,
+            command="SetLimits",
+            args={"maxConcurrent": 1, "perWorkflow": 1},
+        )
+        await log.append([rejected])
+    async with World(max_concurrent=1) as world:
+        scheduler = world.engine._starter.scheduler
+        assert scheduler.limits()["source"] == "CONFIG"
+
+        await restore_limits(scheduler, log)
+
+        shown = scheduler.limits()
+        assert (shown["maxConcurrent"], shown["perWorkflow"], shown["source"]) == (5, 2, "LOG")
 
 
 @pytest.mark.feature("ADM-03")

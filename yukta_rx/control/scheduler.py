@@ -288,10 +288,12 @@ class Scheduler:
 
     def drop(self, ticket: Ticket) -> None:
         """Let go of a start that failed before it began, whether it waits or has a slot."""
-        if self._waiting.get(ticket.place.execution_id) is ticket:
+        execution_id = ticket.place.execution_id
+        if self._waiting.get(execution_id) is ticket:
             self._dequeue(ticket)
             ticket.granted.cancel()
-        self.release(ticket.place.execution_id)
+        self._claiming.pop(execution_id, None)
+        self.release(execution_id)
 
     def waits(self, execution_id: str) -> bool:
         """Whether a start has not begun, so that it can be withdrawn."""

@@ -257,11 +257,14 @@ class Starter:
         Returns:
             None; or the request's key that stands for an earlier run, and nothing was written.
         """
+        # It may get its slot meanwhile; what began to wait is stored all the same, and claimed.
+        waits = ticket.waiting
         known = await self.history.started(plan, self._settings.start.idempotency_ttl)
-        if known is not None or not ticket.waiting:
+        if known is not None or not waits:
             return known
         asked = plan.request
         own = {"idempotencyKey": asked.idempotency_key, "actor": asked.actor, "via": asked.via}
+        own["traceparent"] = asked.traceparent
         await self.scheduler.store(
             ticket,
             QueuedStart(
@@ -308,7 +311,7 @@ class Starter:
             run = self._make(plan)
         except Exception as error:
             self.scheduler.release(plan.execution_id)
-            self._fail_late(plan, pending, error)
+            self._fail_late(ticket, pending, error)
             return
         except BaseException:
             self.scheduler.release(plan.execution_id)
@@ -316,12 +319,12 @@ class Starter:
         pending.begun(str(TaskStatus.RUNNING))
         await self._execute(run)
 
-    def _fail_late(self, plan: Plan, pending: PendingStart, error: Exception) -> None:
-        """A start that had its slot could not begin."""
+    def _fail_late(self, ticket: Ticket, pending: PendingStart, error: Exception) -> None:
+        """A start that waited and had its slot could not begin."""
         known = error if isinstance(error, YuktaError) else EngineError(f"{error!r}")
         if known is not error:
-            log.exception("start %s failed with a defect of the engine", plan.execution_id)
-        self._outlets.dismiss(plan.execution_id, _end_of(known), known)
+            log.exception("start %s failed with a defect of the engine", pending.execution_id)
+        ticket.refused(_end_of(known), known)
         pending.failed(error)
 
     def _begin(self, run: Run, pending: PendingStart) -> None:
@@ -344,6 +347,7 @@ class Starter:
             payload=request.payload,
             actor=parent.about["actor"],
             via="ENGINE",
+            traceparent=parent.traceparent,
         )
         plan = await self._plan(asked, request)
         try:

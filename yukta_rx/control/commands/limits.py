@@ -9,9 +9,12 @@ from yukta_rx.control.commands.base import Command, Effect, Role
 from yukta_rx.control.scheduler import SCHEDULER
 from yukta_rx.control.tickets import priority_fault
 from yukta_rx.errors import Fault, ValidationError
+from yukta_rx.model.execution_log import ControlApplied
 
 if TYPE_CHECKING:
     from yukta_rx.control.desk import Desk, Target
+    from yukta_rx.control.scheduler import Scheduler
+    from yukta_rx.durability.stores.execution_log import ExecutionLogStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +86,18 @@ class SetPriority(Command):
     async def perform(self, desk: Desk) -> Effect:
         """Move it."""
         return Effect(changed=await desk.scheduler.set_priority(self.execution_id, self.priority))
+
+
+async def restore_limits(scheduler: Scheduler, log: ExecutionLogStore) -> None:
+    """Put those limits in force that a command set last: the log wins over the configuration."""
+    newest: SetLimits | None = None
+    after = 0
+    while entries := await log.read(SCHEDULER, after):
+        after = entries[-1].seq
+        for entry in entries:
+            event = entry.event
+            # What was rejected is another class.
+            if type(event) is ControlApplied and event.command == SetLimits.name():
+                newest = SetLimits.parse(event.args)
+    if newest is not None:
+        scheduler.set_limits(newest.max_concurrent, newest.per_workflow)
