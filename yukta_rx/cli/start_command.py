@@ -70,7 +70,6 @@ def command(
 async def _start(
     console: Console, client: Client, body: dict[str, Any], headers: dict[str, str], wait: bool
 ) -> int:
-    from yukta_rx.cli.reading import say_end, wait_for_end
     from yukta_rx.model.codec import dumps_plain
 
     answer = await client.post("/api/workflow/start", body=body, headers=headers)
@@ -84,8 +83,14 @@ async def _start(
         elif answer.status == 202:
             place = started.get("queuePosition", 1)
             console.say(f"yukta: it waits for a slot, at place {place} of the queue", "yellow")
-    if not wait:
-        return 0
+    return await say_waited(console, client, execution_id) if wait else 0
+
+
+async def say_waited(console: Console, client: Client, execution_id: str) -> int:
+    """Wait for the end of a run that was just started, and say how it ended; the exit code."""
+    from yukta_rx.cli.reading import say_end, wait_for_end
+    from yukta_rx.model.codec import dumps_plain
+
     detail = await wait_for_end(client, execution_id)
     if detail is None:
         raise AssertionError("waiting without a limit ends with the run")

@@ -67,7 +67,7 @@ class RestartFromNode(_Restart, OfNode):
     """
 
     route: ClassVar = ("POST", "/restart")
-    tool: ClassVar = "RESTART_FROM_NODE"
+    tool: ClassVar = "RESTART_FROM"
     summary: ClassVar = "Run a node and all behind it again"
     errors: ClassVar[tuple[str, ...]] = (*_ERRORS, "node_not_found")
 
