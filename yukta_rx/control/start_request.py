@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.engine.sub_workflow import Descent
+from yukta_rx.model.trace_context import TRACEPARENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,7 @@ class StartRequest:
         idempotency_key: repeats with the same key get the first run.
         actor: who asks.
         via: REST, MCP, CLI, SUPERVISOR or ENGINE.
+        traceparent: what the run is a part of, as W3C trace context; None if of nothing.
         continuation: the run that it takes up, whose definition stands for the saved one.
     """
 
@@ -51,6 +53,7 @@ class StartRequest:
     idempotency_key: str | None = None
     actor: str = "anonymous"
     via: str = "REST"
+    traceparent: str | None = None
     continuation: Continuation | None = None
 
     def body(self) -> dict[str, Any]:
@@ -114,6 +117,8 @@ class Plan:
         about = {"actor": asked.actor, "via": asked.via, "labels": dict(asked.labels)}
         if asked.continuation is not None:
             about["restartedFrom"] = asked.continuation.restarted_from
+        if asked.traceparent is not None:
+            about[TRACEPARENT] = asked.traceparent
         return {**about, **self.descent.about()}
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from yukta_rx.engine.run import DEADLINE, Run
 from yukta_rx.engine.voice import ignore
 from yukta_rx.errors import NotFoundError
+from yukta_rx.model.trace_context import TRACEPARENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +67,7 @@ class LocalChildren:
             lineage=request.lineage,
             base_dir=self._base_dir,
             timeout=self._timeout,
-            about=request.descent.about(),
+            about={**request.descent.about(), TRACEPARENT: request.parent.traceparent},
             start_child=self,
             descent=request.descent,
             secrets=request.parent.secrets,

@@ -27,6 +27,7 @@ from yukta_rx.errors import DeadlineExceededError, RunAbortedError
 from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
+from yukta_rx.model.trace_context import TRACEPARENT
 from yukta_rx.model.workflow import OnTerminalFailure
 from yukta_rx.plugins.contract import NodeContext, PluginKind
 from yukta_rx.plugins.signals import Place
@@ -126,6 +127,8 @@ class Run(Steerable):
         self.session_id = session_id
         self.status = TaskStatus.PENDING
         self.about: Mapping[str, Any] = about or {}
+        self.traceparent: str | None = self.about.get(TRACEPARENT)
+        """What its messages are a part of: what it was started with, or its own span."""
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
         self.error: dict[str, Any] | None = None
@@ -320,6 +323,7 @@ class Run(Steerable):
             secrets=self.secrets,
             run_child=self.children.runner(node),
             signals=self._signals_of(node),
+            traceparent=self.traceparent,
         )
 
     def _signals_of(self, node: NodeRuntime) -> NodeSignals | None:

@@ -1,6 +1,6 @@
 """HTTP_REQUEST: sends a request for each message and emits the answer.
 
-Features: ENG-04, ENG-05, SEC-03.
+Features: ENG-04, ENG-05, OBS-05, SEC-03.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from yarl import URL
 
 from yukta_rx.errors import BadInputError
+from yukta_rx.model.trace_context import TRACEPARENT, parse_traceparent
 from yukta_rx.nodes._addresses import policy_of
 from yukta_rx.nodes._http_body import (
     BodyTooLargeError,
@@ -188,12 +189,15 @@ def _request(msg: Message, cfg: HttpRequestConfig, ctx: NodeContext) -> Request:
     key = cfg.idempotency_header
     if key and key.lower() not in known:
         headers[key] = _key(msg, ctx)
+    traceparent = parse_traceparent(msg.headers.get(TRACEPARENT))
+    if traceparent is not None and TRACEPARENT not in known:
+        headers[TRACEPARENT] = traceparent
     try:
         url = URL(cfg.url).extend_query(_pairs(cfg.query))
     except UnicodeEncodeError:
         detail = "option `query`: a text in it holds half of a surrogate pair"
         raise BadInputError(detail, option="query") from None
-    return Request(cfg.method, url, headers, body, frozenset((key.lower(),)))
+    return Request(cfg.method, url, headers, body, frozenset((key.lower(), TRACEPARENT)))
 
 
 def _key(msg: Message, ctx: NodeContext) -> str:

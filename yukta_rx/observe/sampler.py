@@ -44,7 +44,13 @@ _RATE: Final = "ratePerSec"
 
 
 class LiveRun(Protocol):
-    """A run that goes on, as far as it is looked at here."""
+    """A run that goes on, as far as it is looked at here.
+
+    Attributes:
+        traceparent: the W3C trace context that its messages carry; None for none.
+    """
+
+    traceparent: str | None
 
     @property
     def execution_id(self) -> str:

@@ -5,7 +5,7 @@ their run; it is cheap, and every read does it for itself first, so a read shows
 emitted before it. The second hands events to the feed, at most so many per turn of the loop that
 a subscriber who keeps up finds room for them.
 
-Features: OBS-01, OBS-02, OBS-04.
+Features: OBS-01, OBS-02, OBS-04, OBS-05.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from yukta_rx.observe.sessions import SessionBook
 from yukta_rx.observe.shelf import Shelf
 from yukta_rx.observe.state import OWN, NodeMark, RunState
 from yukta_rx.observe.telemetry import RunTelemetry
+from yukta_rx.observe.tracing import Tracing
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Tracker:
         self._logs = logs
         self._progress = progress
         self._telemetry = RunTelemetry(meters)
+        self._tracing = Tracing()
         self._sessions = SessionBook(group.max_sessions)
         self._runs: Shelf[Watched] = Shelf(
             clock,
@@ -129,6 +131,7 @@ class Tracker:
             self._tasks.cancel()
             await self._tasks.ended()
         self._publish_all()
+        self._tracing.close()
         self._stopped = True
         for shelf in (self._runs, self._results, self._logs, self._progress):
             shelf.close()
@@ -176,6 +179,7 @@ class Tracker:
         state.definition_version = shown["execution"].get("definitionVersion", "")
         for node in shown["nodes"]:
             state.nodes.setdefault(node["nodeId"], NodeMark()).module = node["type"]
+        self._tracing.opened(run, state, self._clock.wall())
         shown = complete(shown, state, paused=run.paused)
         watched.last = shown
         self._progress.record(run.execution_id, ProgressSnapshot(without_edges(shown)))
@@ -377,6 +381,8 @@ class Tracker:
         elif event.type == "execution.finished":
             self._finish(watched)
             event = self._with_lost_lines(event)
+        if self._tracing.spans and watched is not None:
+            self._tracing.applied(event, watched.state)
         self._outbox.append(event)
 
     def _publish(self, n: int) -> None:

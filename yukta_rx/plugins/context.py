@@ -88,6 +88,7 @@ class NodeContext:
         base_dir: folder that relative paths start from; None where there is none.
         payload: the start payload, without the engine's own `yukta.*` members.
         secrets: secrets by name.
+        traceparent: what the run is a part of, as W3C trace context; None if of nothing.
         cancelled: True once the node is to stop; a long blocking call should look at it.
         state: whatever the plugin wants to keep from `open` to `close`; None at first.
         stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
@@ -116,6 +117,7 @@ class NodeContext:
         "settings",
         "state",
         "stream_plugin",
+        "traceparent",
         "workflow_id",
     )
 
@@ -137,6 +139,7 @@ class NodeContext:
         secrets: SecretSource | None = None,
         run_child: RunChild | None = None,
         signals: NodeSignals | None = None,
+        traceparent: str | None = None,
     ) -> None:
         self.execution_id = execution_id
         self.session_id = session_id
@@ -148,6 +151,7 @@ class NodeContext:
         self.base_dir = base_dir
         self.payload = payload
         self.secrets = secrets
+        self.traceparent = traceparent
         self.state: Any = None
         self.stream_plugin: Any = None
         self.attempt = 1

@@ -15,6 +15,7 @@ from yukta_rx.http.route import MAX_PAGE
 from yukta_rx.http.shapes import StartBody
 from yukta_rx.model.results import ResultType
 from yukta_rx.model.status import TaskStatus
+from yukta_rx.model.trace_context import TRACEPARENT, parse_traceparent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,6 +44,7 @@ async def start(call: Call) -> web.StreamResponse:
         idempotency_key=idempotency_key(call.header("Idempotency-Key")),
         actor=call.actor.name,
         via=call.via,
+        traceparent=parse_traceparent(call.header(TRACEPARENT)),
     )
     return await _answer(call, request)
 
@@ -144,6 +146,7 @@ def _of_path(call: Call) -> StartRequest:
         idempotency_key=idempotency_key(call.header("Idempotency-Key")),
         actor=call.actor.name,
         via=call.via,
+        traceparent=parse_traceparent(call.header(TRACEPARENT)),
     )
 
 
