@@ -126,6 +126,7 @@ async def test_every_route_of_a_real_server_does_what_it_says() -> None:
         await pipeline(call, other_id)
         await supervisors(call, other_id)
         await node_end(call, other_id)
+        await restarts(call)
         await signals(call)
         await removals(call)
 
@@ -194,6 +195,27 @@ async def versions(call: Client) -> None:
     bundle = {"sessions": [{"sessionId": "s", "workflows": [{**ONE, "workflowId": "one"}]}]}
     plan = await call("POST", "/api/import", bundle, query={"dryRun": "true"})
     assert plan["sessions"][0]["unchanged"] == ["one"]
+
+
+async def restarts(call: Client) -> None:
+    """A run again, whole and from a node; a failed node again; nothing crashed."""
+    run = "/api/executions/{executionId}"
+    fails = {"nodeId": "mid", "type": "TRANSFORM", "config": {"set": {"a": "${payload.no.where}"}}}
+    document = {
+        "nodes": [ONE["nodes"][0], fails, ONE["nodes"][1]],
+        "edges": [{"source": "in", "target": "mid"}, {"source": "mid", "target": "out"}],
+    }
+    workflow = "/api/sessions/{sessionId}/workflows/{workflowId}"
+    await call("PUT", workflow, document, status=201, sessionId="s", workflowId="failing")
+    form = "/api/workflow/{sessionId}/{workflowId}/run"
+    ended = await call("POST", form, sessionId="s", workflowId="failing")
+    ids = {"executionId": ended["execution"]["executionId"], "nodeId": "mid"}
+    for path in ("/restart", "/nodes/{nodeId}/restart", "/nodes/{nodeId}/retry"):
+        again = await call("POST", run + path, status=201, **ids)
+        told = await call("GET", run + "/wait", executionId=again["executionId"])
+        assert (told["status"], told["restartedFrom"]) == ("FAILURE", ids["executionId"])
+    refused = await call("POST", run + "/recover", status=409, **ids)
+    assert refused["reason"] == "not_aborted"
 
 
 async def graphs(call: Client, execution_id: str) -> None:
