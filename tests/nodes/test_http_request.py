@@ -1036,3 +1036,27 @@ def test_a_definition_with_an_address_that_is_refused_is_refused(line) -> None:
 
     (fault,) = refused.value.errors
     assert (fault.node_id, fault.option, fault.code) == ("n0", "url", "address_not_allowed")
+
+
+# --- trace context -------------------------------------------------------------------------------
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.feature("OBS-05")
+@pytest.mark.parametrize(
+    ("headers", "own", "sent"),
+    [
+        ({"traceparent": PARENT}, {}, PARENT),
+        ({"traceparent": "nonsense"}, {}, None),
+        ({"traceparent": 7}, {}, None),
+        ({}, {}, None),
+        ({"traceparent": PARENT}, {"Traceparent": "mine"}, "mine"),
+    ],
+)
+async def test_the_trace_context_of_a_message_is_sent_on(web, ask, headers, own, sent) -> None:
+    url = await web.serve({"body": b""})
+
+    await ask(url, headers=own, _msg=Message.of(1, headers))
+
+    assert web.requests[0][2].get("traceparent") == sent

@@ -333,9 +333,7 @@ class Run(Steerable):
 
     def place(self, node: NodeRuntime) -> Place:
         """Where signals for one of its nodes go."""
-        return Place(
-            self.session_id, self.workflow_id, self.execution_id, self.lineage, node.id
-        )
+        return Place(self.session_id, self.workflow_id, self.execution_id, self.lineage, node.id)
 
     # -- stopping; on the loop
 

@@ -29,6 +29,7 @@ from yukta_rx.http.sse import OpenStreams, StreamTimes
 from yukta_rx.http.state import LOG, SHARED, Shared
 from yukta_rx.http.table import ROUTES
 from yukta_rx.model.codec import dumps_plain
+from yukta_rx.model.trace_context import TRACEPARENT, parse_traceparent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -125,6 +126,10 @@ async def _finish_headers(request: web.Request, response: web.StreamResponse) ->
     shared = request.app[SHARED]
     headers = response.headers
     headers["X-Request-Id"] = request.get(REQUEST_ID, "-")
+    if TRACEPARENT in request.headers:
+        given = parse_traceparent(", ".join(request.headers.getall(TRACEPARENT)))
+        if given is not None:
+            headers[TRACEPARENT] = given
     headers["Yukta-Version"] = __version__
     # One server that shares its work with no other always leads.
     headers["Yukta-Leader"] = "true"
