@@ -47,6 +47,9 @@ OVERRIDES = {
     "yukta.execution.queue-capacity": 4,
     "yukta.plugins.allow-fault-injection": True,
     "yukta.control.hold-timeout": "5s",
+    "yukta.streaming.replay-events": 1_000_000,
+    "yukta.tracker.max-executions": 1_000_000,
+    "yukta.tracker.cleanup-ttl": "10d",
 }
 PATIENCE = 120.0
 """Seconds of virtual time in which everything has to have ended after it was told to."""
@@ -105,7 +108,7 @@ CHILD = {
 def documents(draw: Any, workflow_id: str) -> dict[str, Any]:
     """A trigger, some processors, each behind one or two nodes, and a terminal at each end."""
     count = draw(st.sampled_from([0, 1, 5, 30]))
-    every = draw(st.sampled_from([0, 20, 300])) if count else 100
+    every = draw(st.sampled_from([0, 20, 300])) if count else 500
     config = {"count": count, "intervalMs": every}
     nodes = [{"nodeId": "in", "type": "SEQUENCE_TRIGGER", "config": config}]
     edges: list[dict[str, Any]] = []
@@ -238,7 +241,7 @@ class World:
         return str(fitting[place % len(fitting)]["nodeId"]) if fitting and place < 14 else "nowhere"
 
     def runs(self) -> list[dict[str, Any]]:
-        return self.engine.gateway.executions(ExecutionQuery(), 500).items
+        return self.engine.gateway.executions(ExecutionQuery(), 1_000_000).items
 
 
 class Moody:
@@ -299,7 +302,7 @@ def check(world: World) -> None:
     """What is left, and whether everybody tells the same story."""
     engine, gateway = world.engine, world.engine.gateway
     assert engine._starter.live == {}
-    events = engine.feed.read(EventFilter(), None, 100_000).items
+    events = engine.feed.read(EventFilter(), None, 1_000_000).items
     said = Counter(
         event["executionId"] for event in events if event["type"] == "execution.finished"
     )
@@ -311,7 +314,7 @@ def check(world: World) -> None:
         told = [e["data"]["status"] for e in statuses if e["type"] == "execution.finished"]
         assert told == [run["status"]]
         check_messages(gateway.detail(execution_id, ("nodes", "edges")))
-    audit = gateway.audit_page(AuditQuery(), 100_000).items
+    audit = gateway.audit_page(AuditQuery(), 1_000_000).items
     told = [e["data"] for e in events if e["type"].startswith("control.")]
     assert told == [row for row in audit if row["outcome"] in ("APPLIED", "REJECTED")]
     assert len({row["commandId"] for row in audit}) == world.asked
