@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 from typing import Any
@@ -105,6 +106,10 @@ async def test_who_takes_no_json_gets_none(client: Any) -> None:
     assert (answer.status, answer.code) == (406, "not_acceptable")
 
 
+_BODY = b"POST /api/workflows/validate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+_BOMB = gzip.compress(b" " * 30_000_000)
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -115,9 +120,21 @@ async def test_who_takes_no_json_gets_none(client: Any) -> None:
         b"POST /workflow/start HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
         b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         b"GET /api/version HTTP/1.0\r\n\r\n",
+        b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET http://[::1/api/version HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"TRACE /api/version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        _BODY + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
+        _BODY + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        _BODY + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}XX\r\n0\r\n\r\n",
+        _BODY + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\nhello",
+        _BODY + b"Content-Encoding: deflate\r\nContent-Length: 5\r\n\r\nhello",
+        _BODY + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b" % (len(_BOMB), _BOMB),
     ],
 )
-async def test_whatever_is_no_request_is_answered_with_a_problem(server: Any, raw: bytes) -> None:
+async def test_whatever_is_no_request_is_answered_with_a_problem(
+    server: Any, raw: bytes, caplog: Any
+) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(raw)
     answer = await asyncio.wait_for(reader.read(), 10)
@@ -127,6 +144,7 @@ async def test_whatever_is_no_request_is_answered_with_a_problem(server: Any, ra
     assert head.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
     assert b"application/problem+json" in head
     assert json.loads(body)["code"]
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_an_expectation_is_met_or_passed_over(server: Any, client: Any, make: Any) -> None:

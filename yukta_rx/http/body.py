@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from aiohttp import web
 from pydantic import BaseModel
 from pydantic import ValidationError as PydanticError
 
@@ -15,7 +16,6 @@ from yukta_rx.errors import BadRequestError, BodyTooLargeError, Fault, Validatio
 from yukta_rx.model.codec import loads_external
 
 if TYPE_CHECKING:
-    from aiohttp import web
     from pydantic_core import ErrorDetails
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -30,6 +30,7 @@ async def read_body(request: web.Request, limit: int) -> bytes:
 
     Raises:
         BodyTooLargeError: there are more; one that says so beforehand is not read at all.
+        BadRequestError: code `malformed_json`: it breaks its own encoding.
     """
     if (request.content_length or 0) > limit:
         raise _too_large(limit)
@@ -39,11 +40,18 @@ async def read_body(request: web.Request, limit: int) -> bytes:
         request.writer.output_size = 0
     parts: list[bytes] = []
     size = 0
-    async for part in request.content.iter_any():
-        size += len(part)
-        if size > limit:
-            raise _too_large(limit)
-        parts.append(part)
+    try:
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > limit:
+                raise _too_large(limit)
+            parts.append(part)
+    except web.RequestPayloadError as error:
+        # Else aiohttp reads on behind the answer, and logs the same error as a defect of its own.
+        request.content.feed_eof()
+        why = " ".join(str(error).split())[:200]
+        detail = f"the body is not what its headers say: {why}"
+        raise BadRequestError(detail, code="malformed_json", pointer="") from None
     return b"".join(parts)
 
 

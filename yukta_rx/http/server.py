@@ -25,6 +25,11 @@ SHUTDOWN_TIMEOUT: Final = 10.0
 """Seconds that requests under way get at shutdown."""
 
 
+LINGERING: Final = 2.0
+"""Seconds for which the rest of a refused body is read and thrown away, so that its sender sees the
+answer; short, because a stranger may send a body that costs much to unpack."""
+
+
 class _Connection(web.RequestHandler):
     """Answers what the HTTP parser refuses, which no middleware ever sees."""
 
@@ -79,6 +84,7 @@ class Runner(web.AppRunner):
 
     def __init__(self, app: web.Application, **options: Any) -> None:
         options.setdefault("shutdown_timeout", SHUTDOWN_TIMEOUT)
+        options.setdefault("lingering_time", LINGERING)
         options.setdefault("access_log", None)
         super().__init__(app, handler_cancellation=True, **options)
 
