@@ -1,5 +1,7 @@
 """A dry run: everything that a start would do, nothing done, and no secret shown."""
 
+from typing import Any
+
 import pytest
 from pydantic import Field
 
@@ -21,6 +23,7 @@ class SendConfig(PluginConfig):
     url: str = ""
     token: str = ""
     api_key: str | None = None
+    list: Any = None
     headers: dict[str, str] = Field(default_factory=dict)
     n: int = 0
 
@@ -107,6 +110,18 @@ def test_no_secret_is_shown_and_a_missing_one_is_listed(run, monkeypatch):
         "headers": {"Authorization": "***", "Accept": "text/plain", "X-Token": "${id}"},
     }
     assert nodes["first"]["missingVariables"] == ["${decrypted:none}"]
+
+
+def test_options_are_resolved_at_any_depth(run, monkeypatch):
+    monkeypatch.setenv("YUKTA_VAR_A", "x")
+
+    _, nodes = run({"list": ["${env.YUKTA_VAR_A}", {"deep": ["${env.YUKTA_VAR_NONE}", 1]}]})
+
+    assert nodes["first"]["resolvedConfig"]["list"] == [
+        "x",
+        {"deep": ["${env.YUKTA_VAR_NONE}", 1]},
+    ]
+    assert nodes["first"]["missingVariables"] == ["${env.YUKTA_VAR_NONE}"]
 
 
 def test_the_password_of_an_address_is_not_shown(run):

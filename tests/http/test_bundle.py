@@ -181,6 +181,7 @@ async def test_pruning_what_runs_is_refused_whole(client: Any, make: Any) -> Non
         (b'{"sessions": [], "more": 1}', 422, "validation"),
         (b'{"sessions": [{"workflows": []}]}', 422, "validation"),
         (b'{"sessions": [{"sessionId": "a", "etag": 1}]}', 422, "validation"),
+        (b'{"sessions": [{"sessionId": "a", "workflows": {}}]}', 422, "validation"),
         (b'{"sessions": [{"sessionId": "a"}, {"sessionId": "a"}]}', 422, "validation"),
         (b"PK", 422, "validation"),
         (b"PK\x05\x06" + bytes(18), 422, "validation"),
@@ -277,6 +278,29 @@ async def test_a_zip_that_cannot_be_read_for_sure_is_refused(
 
     assert (answer.status, answer.code) == (422, "validation")
     assert (await client.ok("GET", "/api/sessions"))["items"] == []
+
+
+class TestStrict:
+    """A server that wants a condition on every change."""
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(http={"require_if_match": True})
+
+    async def test_a_session_that_is_there_changes_only_with_its_etag(
+        self, client: Any, make: Any
+    ) -> None:
+        data = packed(("a/w.json", make.line()))
+        new = await bring(client, data)
+        blind = await bring(client, packed(("a/w.json", make.echo("w"))))
+        planned = await bring(client, packed(("a/w.json", make.echo("w"))), "?dryRun=true")
+        shown = (await client.ok("GET", "/api/sessions?include=workflows"))["items"]
+        shown[0]["workflows"] = [make.echo("w")]
+        based = await client("POST", "/api/import", {"sessions": shown})
+
+        assert [new.status, planned.status, based.status] == [200, 200, 200]
+        assert (blind.status, blind.code) == (428, "precondition_required")
+        assert based.body["sessions"][0]["changed"] == ["w"]
 
 
 class TestSmall:

@@ -148,7 +148,11 @@ def with_lines(refusal: CliError, sessions: list[SessionFiles]) -> CliError:
     lines, placed = [], []
     for error in errors:
         pointer = str(error.get("pointer", ""))
-        path, line, inside = _origin(pointer, sessions)
+        try:
+            path, line, inside = _origin(pointer, sessions)
+        except IndexError:
+            # A server that counts otherwise; what it says is still worth reading.
+            path, line, inside = "", 0, pointer
         named = Fault(
             inside,
             str(error.get("code")),

@@ -23,7 +23,7 @@ from yukta_rx.definitions.views import (
 )
 from yukta_rx.definitions.workflows import WorkflowService
 from yukta_rx.durability.stores.sessions import SessionChange, SessionRecord
-from yukta_rx.errors import ConflictError, Fault, ValidationError
+from yukta_rx.errors import ConflictError, Fault, PreconditionRequiredError, ValidationError
 from yukta_rx.model.session import SessionConfig
 
 if TYPE_CHECKING:
@@ -278,6 +278,7 @@ class DefinitionService(WorkflowService):
             BadRequestError: it is neither a zip nor JSON.
             ValidationError: it is not a bundle, or something in it is refused; lists every fault.
             StaleDefinitionError: a session is not what its `etag` says.
+            PreconditionRequiredError: a session that is there needs an `etag` on this server.
             ConflictError: a workflow that would be removed has live runs.
         """
         requests = await self._off_loop(
@@ -285,6 +286,8 @@ class DefinitionService(WorkflowService):
         )
         for request in requests:
             permit(str(request.document.get("sessionId")))
+        if self._settings.http.require_if_match and not dry_run:
+            requests = [replace(request, must_match=True) for request in requests]
         return await self.apply_sessions(requests, dry_run=dry_run, actor=actor)
 
     # -- parts
@@ -297,6 +300,11 @@ class DefinitionService(WorkflowService):
         known = {item.workflow_id: item for item in await self._definitions.list(session_id)}
         view = None if before is None else SessionView(before, list(known.values()))
         etag = None if view is None else view.etag
+        if request.must_match and before is not None and request.if_match is None:
+            raise PreconditionRequiredError(
+                f"session {session_id} is there, and this server wants the etag that the change is"
+                " based on: bring it as JSON with `etag`"
+            )
         check_match(etag, request.if_match, request.if_none_match, session_id)
         if before is not None and request.keep_settings and set(request.document) <= _BARE:
             config = before.config

@@ -50,6 +50,7 @@ class SessionRequest:
         document: a whole session document.
         if_match: the `etag` that the change is based on; `*` for any.
         if_none_match: create only.
+        must_match: a session that is there changes only with `if_match`.
         prune: remove the workflows that the document does not have.
         keep_settings: a document that says nothing but its workflows leaves the settings alone.
         base_dirs: by workflow id, where relative paths start; else at the server's folder.
@@ -60,6 +61,7 @@ class SessionRequest:
     document: Mapping[str, Any]
     if_match: str | None = None
     if_none_match: bool = False
+    must_match: bool = False
     prune: bool = True
     keep_settings: bool = False
     base_dirs: Mapping[str, Path] = field(default_factory=dict)

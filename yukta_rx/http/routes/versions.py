@@ -40,9 +40,7 @@ async def show(call: Call) -> web.StreamResponse:
     record = await definitions.version(*_place(call), _version(call))
     current = await definitions.get(*_place(call))
     row = record.as_row(current=record.version == current.version)
-    return call.json(
-        {**row, "document": record.document}, headers={"ETag": f'"{record.definition_version}"'}
-    )
+    return call.json({**row, "document": record.document})
 
 
 async def diff(call: Call) -> web.StreamResponse:

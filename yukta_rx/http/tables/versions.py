@@ -141,7 +141,13 @@ ROUTES: Final[tuple[Route, ...]] = (
         body=Body.BUNDLE,
         document=shapes.Bundle,
         responses={200: shapes.ImportResult},
-        errors=("session_not_found", "validation", "stale_definition", "in_use"),
+        errors=(
+            "session_not_found",
+            "validation",
+            "stale_definition",
+            "precondition_required",
+            "in_use",
+        ),
         guarded=True,
     ),
 )
