@@ -4,6 +4,8 @@ Each class carries a stable `code`: the problem body, the metric label, the audi
 MCP error all show that same word. No class knows an HTTP status; the web layer maps classes.
 """
 
+# Long because it is one table: every code with its class.
+
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -26,6 +26,7 @@ from yukta_rx.engine.policies import Timers, copies, milliseconds
 from yukta_rx.errors import PluginContractError
 from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
 from yukta_rx.model.trace_context import trace_headers
+from yukta_rx.plugins.bind import calls_at_once
 from yukta_rx.plugins.contract import PluginKind, Shape
 from yukta_rx.security.variables import Scope
 from yukta_rx.streams.aio import (
@@ -302,10 +303,7 @@ class PluginCall:
     def _async(self, body: AsyncBody | AsyncManyBody) -> Body:
         """`body`, with several calls at once where the policy, or the plugin, says so."""
         concurrency = self.node.policy.concurrency
-        most = concurrency.max
-        if self.spec.calls:
-            own: int = self.bound.fixed(self.spec.calls)
-            most = min(own, most) if "max" in concurrency.model_fields_set else own
+        most = calls_at_once(self.spec, self.bound, concurrency)
         if most == 1:
             return body
         return ConcurrentBody(body.attempt, most, concurrency.ordered, bool(self.spec.calls))

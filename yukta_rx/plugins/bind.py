@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from yukta_rx.model.policy import Concurrency
     from yukta_rx.plugins.spec import PluginSpec
 
 
@@ -107,6 +108,17 @@ def bind_config(spec: PluginSpec, config: Mapping[str, Any] | None) -> BoundConf
         BadInputError: it is not valid; `check_config` would have said so.
     """
     return BoundConfig(spec.config, {} if config is None else config)
+
+
+def calls_at_once(spec: PluginSpec, config: BoundConfig, policy: Concurrency) -> int:
+    """Return how many messages a node works on at once: as its plugin says, or its policy.
+
+    Where both do, the smaller number.
+    """
+    if not spec.calls:
+        return policy.max
+    own: int = config.fixed(spec.calls)
+    return min(own, policy.max) if "max" in policy.model_fields_set else own
 
 
 def check_environment(

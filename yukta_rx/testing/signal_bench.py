@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
 from yukta_rx.durability.stores.input_requests import Answer
+from yukta_rx.engine.asking import place_of
 from yukta_rx.plugins.signals import APPROVE, SignalWaits, not_open
 from yukta_rx.streams.clock import LoopClock
 
@@ -54,7 +55,7 @@ class SignalBench:
             SignalBufferFullError: the node keeps too many already.
             ConflictError: the named approval is not open.
         """
-        place = run.place(run.node(node_id))
+        place = place_of(run, run.node(node_id))
         answer = Answer(
             decision=decision, data=data, answered_by=by, answered_at=self._clock.wall()
         )

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from yukta_rx.control.commands.base import Effect, OfNode
+from yukta_rx.engine.asking import place_of
 from yukta_rx.errors import ConflictError, ValidationError
 from yukta_rx.model.codec import dumps_plain
 from yukta_rx.model.ids import id_fault
@@ -121,7 +122,7 @@ class SignalNode(OfNode):
         self.examine(desk)
         run = desk.run(self.execution_id)
         answered = await desk.approvals.send(
-            run.place(run.node(self.node_id)),
+            place_of(run, run.node(self.node_id)),
             self.signal,
             decision=self.decision or APPROVE,
             data=copy_payload(self.data),
