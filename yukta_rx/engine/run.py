@@ -13,6 +13,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.engine.asking import signals_of
 from yukta_rx.engine.assembly import shared_inputs, wire
 from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.node import NodeRuntime
@@ -30,7 +31,6 @@ from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.trace_context import TRACEPARENT
 from yukta_rx.model.workflow import OnTerminalFailure
 from yukta_rx.plugins.contract import NodeContext, PluginKind
-from yukta_rx.plugins.signals import Place
 from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import Circuit, StopMode
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.rates import RateMeter
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.workflow import RunOptions
-    from yukta_rx.plugins.signals import NodeSignals, SignalWaits
+    from yukta_rx.plugins.signals import SignalWaits
     from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.plan import Barrier, Tap
     from yukta_rx.streams.stage import Stage
@@ -322,18 +322,9 @@ class Run(Steerable):
             payload=self._payload,
             secrets=self.secrets,
             run_child=self.children.runner(node),
-            signals=self._signals_of(node),
+            signals=signals_of(self, node),
             traceparent=self.traceparent,
         )
-
-    def _signals_of(self, node: NodeRuntime) -> NodeSignals | None:
-        if self.signals is None or not node.prepared.spec.signals:
-            return None
-        return self.signals.node(self.place(node), node.clock, node.say)
-
-    def place(self, node: NodeRuntime) -> Place:
-        """Where signals for one of its nodes go."""
-        return Place(self.session_id, self.workflow_id, self.execution_id, self.lineage, node.id)
 
     # -- stopping; on the loop
 
