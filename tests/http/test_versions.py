@@ -326,6 +326,30 @@ class TestLimited:
 
         assert said == ["WOULD_RUN", "WOULD_QUEUE", "WOULD_REJECT"]
 
+    @pytest.mark.feature("ADM-01")
+    async def test_a_run_that_waits_for_a_slot_has_its_graph_already(
+        self, client: Any, make: Any
+    ) -> None:
+        await client.session_with(make.line(count=0, every_ms=5))
+        await client.start()
+        respond = {"Prefer": "respond-async"}
+        queued = await client.ok("POST", "/api/workflow/s/w/start", {}, headers=respond)
+        path = f"/api/executions/{queued['executionId']}"
+
+        shown = await client.ok("GET", f"{path}/graph")
+        await client.ok("POST", f"{path}/stop?mode=KILL")
+        ended = await client.ok("GET", f"{path}/graph")
+        await client.ok("DELETE", "/api/sessions/s?force=true")
+        gone = await client.ok("GET", f"{path}/graph")
+
+        assert (shown["status"], {node["status"] for node in shown["nodes"]}) == (
+            "QUEUED",
+            {"PENDING"},
+        )
+        assert shown["layers"] == [["numbers"], ["double"], ["out"]]
+        assert (ended["layers"], "status" in ended["nodes"][0]) == (shown["layers"], False)
+        assert gone["nodes"] == []
+
 
 async def test_a_dry_run_of_what_is_no_longer_valid_says_why(
     client: Any, make: Any, three: Any, engine: Any

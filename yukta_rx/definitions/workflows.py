@@ -281,6 +281,15 @@ class WorkflowService:
         record = await self.get(session_id, workflow_id)
         return await self._off_loop(graph_of, record.definition, self._registry)
 
+    async def graph_of_content(
+        self, session_id: str, workflow_id: str, definition_version: str
+    ) -> Graph | None:
+        """The graph of the version with this content hash; None if it is not kept (any more)."""
+        for record in await self._definitions.versions(session_id, workflow_id):
+            if record.definition_version == definition_version:
+                return await self._off_loop(graph_of, record.definition, self._registry)
+        return None
+
     async def dry_run(
         self, session_id: str, workflow_id: str, payload: Any = None
     ) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from yukta_rx.errors import BadRequestError
 from yukta_rx.http.definition_shapes import NoteBody
 from yukta_rx.http.headers import prefers_diagram
 from yukta_rx.http.routes.sessions import preconditions, several
+from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
     from yukta_rx.http.call import Call
@@ -118,7 +119,20 @@ async def run_graph(call: Call) -> web.StreamResponse:
         name: run[name]
         for name in ("sessionId", "workflowId", "definitionVersion", "executionId", "status")
     }
-    return _drawn(call, about, laid_out(nodes, edges))
+    return _drawn(call, about, laid_out(nodes, edges) if nodes else await _not_begun(call, about))
+
+
+async def _not_begun(call: Call, run: dict[str, Any]) -> Graph:
+    """The graph of a run that has no nodes yet, as one that waits for a slot."""
+    found = await call.engine.definitions.graph_of_content(
+        run["sessionId"], run["workflowId"], run["definitionVersion"]
+    )
+    if found is None:
+        return laid_out([], [])
+    if TaskStatus(run["status"]).terminal:
+        return found
+    nodes = [{**node, "status": str(TaskStatus.PENDING)} for node in found.nodes]
+    return Graph(nodes, found.edges, found.layers)
 
 
 def _drawn(call: Call, about: dict[str, Any], drawing: Graph) -> web.Response:
