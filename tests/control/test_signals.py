@@ -219,6 +219,18 @@ async def test_a_run_shows_what_it_waits_for_and_pausing_stops_the_time() -> Non
 
 
 @virtual_time
+async def test_what_people_are_asked_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YUKTA_SECRET_BANK", "very-secret-4711")
+    document = asking(1, prompt="${decrypted:bank} for ${payload.n}?")
+    async with live_run(document) as (engine, run):
+        [one], _ = engine.approvals.page(lambda _: True, 10)
+        asked = await engine.approvals.find(one["approvalId"])
+
+        assert "4711" not in one["prompt"] + str(asked) + str(run.detail["waitingOn"])
+        assert one["prompt"].endswith(" for 0?")
+
+
+@virtual_time
 async def test_a_retried_node_gets_the_answers_that_were_given_before() -> None:
     document = asking(2)
     document["nodes"].insert(

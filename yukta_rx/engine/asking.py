@@ -21,4 +21,5 @@ def signals_of(run: Run, node: NodeRuntime) -> NodeSignals | None:
     """Return what a node's plugin waits with; None if it does not, or nobody could answer."""
     if run.signals is None or not node.prepared.spec.signals:
         return None
-    return run.signals.node(place_of(run, node), node.clock, node.say)
+    mask = run.secrets.masker.mask
+    return run.signals.node(place_of(run, node), node.clock, node.say, mask)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
 
     Say = Callable[[str, dict[str, Any]], None]
+    Mask = Callable[[str], str]
 
 KEEP_SECONDS: Final = 600.0
 """How long a signal that came early is kept."""
@@ -173,15 +174,18 @@ class SignalWaits:
         self._runs: dict[str, dict[str, _Desk]] = {}
         self._open: dict[str, _Wait] = {}
 
-    def node(self, place: Place, clock: PausableClock, say: Say) -> NodeSignals:
+    def node(
+        self, place: Place, clock: PausableClock, say: Say, mask: Mask = lambda text: text
+    ) -> NodeSignals:
         """What the plugin of a node waits with.
 
         Args:
             place: the node.
             clock: its time, which pauses stop.
             say: says an event of the node.
+            mask: takes the secrets out of a text that people will read.
         """
-        return NodeSignals(self, place, self._desk(place), clock, say)
+        return NodeSignals(self, place, self._desk(place), clock, say, mask)
 
     def _desk(self, place: Place) -> _Desk:
         desks = self._runs.setdefault(place.execution_id, {})
@@ -345,18 +349,26 @@ class NodeSignals:
         desk: its waits.
         clock: its time, which pauses stop.
         say: says an event of the node.
+        mask: takes the secrets out of a text that people will read.
     """
 
-    __slots__ = ("_clock", "_desk", "_place", "_say", "_waits")
+    __slots__ = ("_clock", "_desk", "_mask", "_place", "_say", "_waits")
 
     def __init__(
-        self, waits: SignalWaits, place: Place, desk: _Desk, clock: PausableClock, say: Say
+        self,
+        waits: SignalWaits,
+        place: Place,
+        desk: _Desk,
+        clock: PausableClock,
+        say: Say,
+        mask: Mask,
     ) -> None:
         self._waits = waits
         self._place = place
         self._desk = desk
         self._clock = clock
         self._say = say
+        self._mask = mask
 
     @property
     def waiting(self) -> int:
@@ -403,8 +415,8 @@ class NodeSignals:
             signal=name,
             asked_at=self._waits.wall(),
             remaining=timeout,
-            prompt=prompt,
-            payload_preview=preview(msg.payload),
+            prompt=None if prompt is None else self._mask(prompt),
+            payload_preview=self._mask(preview(msg.payload)),
         )
         return await self._waits.wait(request, self._desk, self._clock, self._say)
 
