@@ -1,6 +1,6 @@
 """Where commands write: results to stdout, everything said to a person to stderr.
 
-Feature: OBS-03.
+Features: OBS-02, OBS-03.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ import os
 import re
 import sys
 import traceback
+from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from yukta_rx.errors import ConfigError, DefinitionError, ValidationError, YuktaError
+from yukta_rx.model.log_fields import LOG_FIELDS
+from yukta_rx.model.times import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -232,10 +235,27 @@ class LogHandler(logging.Handler):
             self.handleError(record)
             return
         if self._console.as_json:
-            self._console.say_json({"type": "log", "level": record.levelname, "line": text})
+            self._console.say_json(_as_object(record, text))
             return
         self._console.say(f"yukta: {record.levelname.lower()}: {text}", "yellow")
         if self._console.debug and record.exc_text:
             sys.stderr.write(record.exc_text + "\n")  # a filter made it, from a masked traceback
         elif self._console.debug and record.exc_info:
             sys.stderr.write("".join(traceback.format_exception(*record.exc_info)))
+
+
+def _as_object(record: logging.LogRecord, text: str) -> dict[str, Any]:
+    """A record of the log as one object; a traceback is one string in it."""
+    shown: dict[str, Any] = {
+        "type": "log",
+        "time": rfc3339(datetime.fromtimestamp(record.created, UTC)),
+        "level": record.levelname,
+        "logger": record.name,
+        "line": text,
+    }
+    shown |= {name: getattr(record, name) for name in LOG_FIELDS if hasattr(record, name)}
+    if record.exc_text:
+        shown["exception"] = record.exc_text  # a filter made it, from a masked traceback
+    elif record.exc_info and record.exc_info[1] is not None:
+        shown["exception"] = "".join(traceback.format_exception(*record.exc_info))
+    return shown

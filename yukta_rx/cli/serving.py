@@ -13,6 +13,7 @@ from yukta_rx.app import Engine
 from yukta_rx.cli import losses
 from yukta_rx.cli.console import CliError, Console
 from yukta_rx.cli.signals import Signals
+from yukta_rx.config.settings import LogFormat
 from yukta_rx.config.units import show_duration
 from yukta_rx.control.commands import StopWorkflow
 from yukta_rx.control.queries import ExecutionQuery
@@ -62,6 +63,9 @@ async def serve(
         ConfigError: the settings cannot work.
         CliError: the address cannot be had, or `prepare` refuses.
     """
+    if settings.log.format is LogFormat.JSON:
+        # All of stderr, so that who reads it finds nothing else between.
+        console.as_json = True
     for warning in settings.warnings:
         log.warning("%s", warning)
     async with AsyncExitStack() as stack:

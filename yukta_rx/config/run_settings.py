@@ -271,6 +271,24 @@ class LogStoreGroup(Group):
     retention: LogRetentionGroup = LogRetentionGroup()
 
 
+class LogFormat(StrEnum):
+    """How the program writes its own log."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogGroup(Group):
+    """The log of the program itself."""
+
+    format: LogFormat = setting(
+        LogFormat.TEXT,
+        "How `yukta serve` writes its log to stderr: text, or an object per line with the run, node"
+        " and request that it is about.",
+        feature="OBS-02",
+    )
+
+
 class LogsGroup(Group):
     """Live logs."""
 

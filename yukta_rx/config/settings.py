@@ -31,6 +31,8 @@ from yukta_rx.config.run_settings import (
     DefinitionsGroup,
     ExecutionGroup,
     LogBackend,
+    LogFormat,
+    LogGroup,
     LogsGroup,
     MetricsGroup,
     OnLimit,
@@ -63,6 +65,7 @@ __all__ = [
     "ApiKey",
     "HaMode",
     "LogBackend",
+    "LogFormat",
     "McpApprovals",
     "OnLimit",
     "Role",
@@ -97,6 +100,7 @@ class Settings(Group):
     supervisor: SupervisorGroup = SupervisorGroup()
     tracker: TrackerGroup = TrackerGroup()
     streaming: StreamingGroup = StreamingGroup()
+    log: LogGroup = LogGroup()
     logs: LogsGroup = LogsGroup()
     results: ResultsGroup = ResultsGroup()
     metrics: MetricsGroup = MetricsGroup()

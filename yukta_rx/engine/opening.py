@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.engine.calls import FailedBody, PluginCall
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.plugins.contract import PluginKind
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ class OpenPlugins:
                     call.body(), call.finish(self._pool), call.element_timeout()
                 )
         except Exception as error:
-            log.warning("node %s could not be opened", node.id, exc_info=error)
+            about = log_fields(context.execution_id, node.id)
+            log.warning("node %s could not be opened", node.id, exc_info=error, extra=about)
             self.ready[node.id] = Ready(FailedBody(error))
         finally:
             self.opening = None
@@ -95,20 +97,28 @@ class OpenPlugins:
             finally:
                 closing.cancel()
             await asyncio.wait((closing,), timeout=grace)
+            about = _about(call)
             if closing.cancelled():
-                log.warning("node %s was not closed within %g s", call.node_id, grace)
+                log.warning("node %s was not closed within %g s", call.node_id, grace, extra=about)
             elif not closing.done():
                 log.warning(
-                    "node %s is left behind: its `close` ignores cancellation", call.node_id
+                    "node %s is left behind: its `close` ignores cancellation",
+                    call.node_id,
+                    extra=about,
                 )
 
     async def _close(self, call: PluginCall) -> None:
         try:
             await call.close(self._pool)
         except Exception as error:
-            log.warning("node %s could not be closed", call.node_id, exc_info=error)
+            told = "node %s could not be closed"
+            log.warning(told, call.node_id, exc_info=error, extra=_about(call))
         finally:
             call.context.release()
+
+
+def _about(call: PluginCall) -> dict[str, str]:
+    return log_fields(call.context.execution_id, call.node_id)
 
 
 def without_engine_members(payload: Any) -> Any:

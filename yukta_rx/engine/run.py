@@ -9,7 +9,6 @@ Features: ENG-05, ENG-06, CTL-02, CTL-03, CTL-04, DUR-02.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,8 +50,6 @@ if TYPE_CHECKING:
     from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.plan import Barrier, Tap
     from yukta_rx.streams.stage import Stage
-
-log = logging.getLogger(__name__)
 
 DEADLINE: Final = 3600.0
 """Seconds that a run may be active unless its session says otherwise."""
@@ -128,7 +125,6 @@ class Run(Steerable):
         self.status = TaskStatus.PENDING
         self.about: Mapping[str, Any] = about or {}
         self.traceparent: str | None = self.about.get(TRACEPARENT)
-        """What its messages are a part of: what it was started with, or its own span."""
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
         self.error: dict[str, Any] | None = None
@@ -370,7 +366,7 @@ class Run(Steerable):
             self.children.kill()
 
     def _drain_overdue(self) -> None:
-        log.warning("run %s: not drained in time, cancelling the rest", self.execution_id)
+        self._voice.warn("run %s: not drained in time, cancelling the rest", self.execution_id)
         self._end_with(TaskStatus.STOPPED, None)
 
     def _overdue(self) -> None:
@@ -387,7 +383,7 @@ class Run(Steerable):
             stuck = f"the `open` of node {self._plugins.opening}"
         else:
             return
-        log.warning(
+        self._voice.warn(
             "run %s ends without %s, which did not react to cancellation for %g s",
             self.execution_id,
             stuck,
@@ -439,11 +435,12 @@ class Run(Steerable):
             self._voice.event("execution.status", data)
 
     def _stalled(self, stage: Stage, seconds: float) -> None:
-        log.warning(
+        self._voice.warn(
             "node %s held the event loop for %.0f ms per message; a plugin that computes for long "
             "belongs in a thread, so it must not be declared blocking=False",
             stage.plan.name,
             seconds * 1000,
+            node_id=stage.plan.name,
         )
 
     # -- what others read

@@ -1,10 +1,15 @@
-"""Voice: what a run says, as events and as results, in order. Features: OBS-01, OBS-03."""
+"""Voice: what a run says, as events and as results, in order, and in the log of the program.
+
+Features: OBS-01, OBS-02, OBS-03.
+"""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
 
 if TYPE_CHECKING:
@@ -15,6 +20,9 @@ if TYPE_CHECKING:
     from yukta_rx.engine.run import Run
     from yukta_rx.model.message import Message
     from yukta_rx.streams.plan import Tap
+
+
+log = logging.getLogger(__name__)
 
 
 def ignore(_item: object) -> None:
@@ -58,6 +66,10 @@ class Voice:
     def line(self, node_id: str, line: dict[str, Any]) -> None:
         """Say a line of a plugin's log."""
         self.event("node.log", line, node_id)
+
+    def warn(self, told: str, *values: object, node_id: str | None = None) -> None:
+        """Write a warning about the run, or one of its nodes, to the log of the program."""
+        log.warning(told, *values, extra=log_fields(self._run.execution_id, node_id))
 
     def result(self, kind: ResultType, **fields: Any) -> None:
         """Say an item of the results channel."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.streams.pump import Pump
 
 if TYPE_CHECKING:
@@ -57,6 +58,13 @@ class Holder:
     place: str
     run: Run | None = None
     node: NodeRuntime | None = None
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What a record of the log about it carries."""
+        if self.run is None or self.node is None:
+            return {}
+        return log_fields(self.run.execution_id, self.node.id)
 
 
 class Watchdog:
@@ -123,7 +131,8 @@ class Watchdog:
                 late * 1000,
             )
         else:
-            log.warning("%s held the event loop for %.0f ms", holder.name, late * 1000)
+            told = "%s held the event loop for %.0f ms"
+            log.warning(told, holder.name, late * 1000, extra=holder.about)
         kind = UNKNOWN
         if holder is not None and holder.run is not None and holder.node is not None:
             kind = holder.node.prepared.spec.type
@@ -178,7 +187,7 @@ class Watchdog:
             return
         held = (monotonic() - asked) * 1000
         told = "%s holds the event loop, %.0f ms by now, at %s"
-        log.warning(told, holder.name, held, holder.place)
+        log.warning(told, holder.name, held, holder.place, extra=holder.about)
 
     def _find(self, frame: FrameType) -> Holder:
         task = asyncio.current_task(self._loop)

@@ -29,6 +29,7 @@ from yukta_rx.http.sse import OpenStreams, StreamTimes
 from yukta_rx.http.state import LOG, SHARED, Shared
 from yukta_rx.http.table import ROUTES
 from yukta_rx.model.codec import dumps_plain
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.trace_context import TRACEPARENT, parse_traceparent
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ async def _frame(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _defect(request: web.Request, request_id: str, error: Exception) -> web.Response:
-    LOG.error("request %s: %s failed", request_id, _shown(request), exc_info=error)
+    about = log_fields(request_id=request_id)
+    LOG.error("request %s: %s failed", request_id, _shown(request), exc_info=error, extra=about)
     if request.writer.output_size > 0:
         # The answer has begun, so it can only be cut off.
         raise ConnectionResetError("the answer was cut off by an error") from error

@@ -14,6 +14,7 @@ from aiohttp import web
 from yukta_rx.http.app import create_app
 from yukta_rx.http.errors import problem
 from yukta_rx.http.state import LOG
+from yukta_rx.model.log_fields import log_fields
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -46,10 +47,12 @@ class _Connection(web.RequestHandler):
             raise ConnectionResetError("the answer was cut off by an error")
         request_id = uuid.uuid4().hex
         if status >= 500:
-            LOG.error("request %s failed outside its route", request_id, exc_info=exc)
+            told = "request %s failed outside its route"
+            LOG.error(told, request_id, exc_info=exc, extra=log_fields(request_id=request_id))
             code, detail = "internal", "something went wrong inside the server"
         else:
-            LOG.debug("request %s is not HTTP: %s", request_id, exc)
+            about = log_fields(request_id=request_id)
+            LOG.debug("request %s is not HTTP: %s", request_id, exc, extra=about)
             reason = (message or "").partition("\n")[0].strip().rstrip(":")
             code, detail = "invalid_parameter", f"this is not a valid HTTP request: {reason}"
         answer = problem(status, code, detail, request_id, headers={"X-Request-Id": request_id})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.weight import weigh
 from yukta_rx.observe.frames import Frame, json_safe
@@ -127,7 +128,8 @@ class ResultStore(JournalStore[ResultChannel]):
     def refuse(self, execution_id: str) -> None:
         """Count a result that came after the end of its run."""
         self.on_drop(1)
-        log.warning("run %s: a result came after EXECUTION_END and was dropped", execution_id)
+        told = "run %s: a result came after EXECUTION_END and was dropped"
+        log.warning(told, execution_id, extra=log_fields(execution_id))
 
 
 def json_form(event: ResultEvent) -> dict[str, Any]:

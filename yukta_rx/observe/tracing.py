@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx import __version__
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ class Tracing:
             if tracer is not None:
                 self._open(tracer, run, state, at)
         except Exception:
-            log.exception("run %s is not traced", run.execution_id)
+            about = log_fields(run.execution_id)
+            log.exception("run %s is not traced", run.execution_id, extra=about)
 
     def _open(self, tracer: Tracer, run: LiveRun, state: RunState, at: datetime) -> None:
         from opentelemetry import trace
@@ -125,7 +127,8 @@ class Tracing:
             elif event.type == "execution.finished":
                 self._finish(spans, event)
         except Exception:
-            log.exception("run %s is traced no further", event.execution_id)
+            about = log_fields(event.execution_id)
+            log.exception("run %s is traced no further", event.execution_id, extra=about)
             self.spans.pop(event.execution_id, None)
 
     def _node(self, spans: _RunSpans, event: ExecutionEvent, state: RunState) -> None:

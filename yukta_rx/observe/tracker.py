@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from yukta_rx.model.codec import dumps_plain, loads_external
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.times import rfc3339
 from yukta_rx.observe.frames import showable
@@ -339,18 +340,19 @@ class Tracker:
         while inbox:
             self._apply_one(inbox.popleft())
 
-    def _apply_one(self, event: ExecutionEvent | Dropped) -> None:
+    def _apply_one(self, waiting: ExecutionEvent | Dropped) -> None:
+        if isinstance(waiting, Dropped):
+            self._lines.closed(waiting)
+        event = waiting.as_event() if isinstance(waiting, Dropped) else waiting
         try:
-            if isinstance(event, Dropped):
-                self._lines.closed(event)
-                event = event.as_event()
             if event.type == "node.log":
                 self._line(event)
             else:
                 self._apply(event)
         except Exception:
-            log.exception("an event could not be applied and is lost: %r", event)
-            if not isinstance(event, Dropped) and event.type == "node.log":
+            about = log_fields(event.execution_id, event.node_id)
+            log.exception("an event could not be applied and is lost: %r", event, extra=about)
+            if event.type == "node.log":
                 self._lines.gone(event)
             self._telemetry.dropped("state", "defect")
 
@@ -439,7 +441,8 @@ class Tracker:
             try:
                 shown = complete(run.snapshot(), state, paused=False)
             except Exception:
-                log.exception("run %s: no snapshot of its end", state.execution_id)
+                about = log_fields(state.execution_id)
+                log.exception("run %s: no snapshot of its end", state.execution_id, extra=about)
         watched.final = ProgressSnapshot(without_edges(shown))
         watched.edges = dumps_plain(showable(shown["edges"]))
         if run is not None:

@@ -18,6 +18,7 @@ from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.edge import Edge
 from yukta_rx.streams.plan import Barrier, NodePlan, Outcome, Outlet
@@ -191,7 +192,9 @@ class Circuit:
 
     def report(self, stage: Stage, error: BaseException) -> None:
         """Log an error that nobody else will see."""
-        log.error("node %s: %s", stage.plan.name or "?", error, exc_info=error)
+        name = stage.plan.name
+        about = log_fields(node_id=name or None)
+        log.error("node %s: %s", name or "?", error, exc_info=error, extra=about)
 
     def offload(self, stage: Stage, job: Callable[[], Any]) -> None:
         """Have foreign clean-up code called in a thread; nobody waits for it."""
