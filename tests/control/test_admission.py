@@ -403,6 +403,37 @@ async def test_stopping_a_workflow_withdraws_what_waits_too() -> None:
 
 
 @virtual_time
+async def test_stopping_a_workflow_reaches_a_start_that_is_just_being_written_down() -> None:
+    async with World() as world:
+        await world.start("endless")
+        history = world.engine._starter.history
+        started = history.started
+
+        async def slow(*args: Any) -> Any:
+            await asyncio.sleep(1)
+            return await started(*args)
+
+        history.started = slow  # type: ignore[method-assign]
+        start = asyncio.create_task(world.start())
+        await asyncio.sleep(0.5)
+
+        [result] = await world.engine.gateway.stop_workflow(
+            "s",
+            "numbers",
+            lambda name: StopWorkflow(execution_id=name),
+            actor="ada",
+            via="REST",
+        )
+
+        assert result.outcome == "APPLIED"
+        with pytest.raises(ConflictError):
+            await start
+        assert world.engine.gateway.queue() == []
+        assert result.execution_id not in [run["executionId"] for run in await everything(world)]
+        world.check_gauges()
+
+
+@virtual_time
 async def test_other_commands_to_a_waiting_run_are_refused_by_name() -> None:
     from yukta_rx.control.commands import PauseWorkflow
 

@@ -606,12 +606,12 @@ async def test_a_start_that_just_got_its_slot_can_still_be_stopped() -> None:
     b = await world.queue("b")
     world.scheduler.release("a")
 
-    assert world.scheduler.waits("b")
+    assert world.scheduler.pending("b") is not None
     assert await world.scheduler.withdraw("b")
     assert world.ended["b"][0] is TaskStatus.CANCELLED
     with pytest.raises(ConflictError):
         await world.scheduler.claim(b)
-    assert not world.scheduler.waits("b")
+    assert world.scheduler.pending("b") is None
     # Whoever tried to begin it gives the slot back.
     world.scheduler.drop(b)
     assert world.counts == (0, 0)
@@ -711,14 +711,23 @@ async def test_shutdown_refuses_what_waits_and_what_comes() -> None:
 
 
 @virtual_time
-async def test_a_new_start_in_a_very_long_queue_is_told_how_many_there_are() -> None:
+async def test_places_in_a_very_long_queue_are_a_second_old_at_most() -> None:
     world = World(max_concurrent=1, queue_capacity=EXACT + 10)
     world.admit("a")
-    last = [world.admit(str(i)) for i in range(EXACT + 1)][-1]
-    first = world.admit("urgent", priority=9)
+    for i in range(EXACT + 1):
+        world.admit(str(i))
 
-    assert world.scheduler.announced(last).position == EXACT + 2
-    assert world.scheduler.announced(first).position == EXACT + 2
-    shown = world.scheduler.waiting("urgent")
-    assert shown is not None
-    assert shown.position == 1
+    def place(name: str) -> int:
+        shown = world.scheduler.waiting(name)
+        assert shown is not None
+        return shown.position
+
+    assert place("7") == 8
+    world.admit("urgent", priority=9)
+    assert place("urgent") == EXACT + 2
+    assert world.scheduler.queue()[0].ticket.place.execution_id == "urgent"
+    assert (place("urgent"), place("7")) == (1, 9)
+    world.admit("more urgent", priority=10)
+    assert place("more urgent") == EXACT + 3
+    await asyncio.sleep(1)
+    assert place("more urgent") == 1

@@ -60,7 +60,11 @@ class Desk:
 
     def target(self, execution_id: str) -> Target | None:
         """A run, live or ended; None if none is known."""
-        return self.starter.live.get(execution_id) or self.tracker.state(execution_id)
+        return (
+            self.starter.live.get(execution_id)
+            or self.tracker.state(execution_id)
+            or self.scheduler.pending(execution_id)
+        )
 
     def run(self, execution_id: str) -> Run:
         """A live run.

@@ -192,7 +192,7 @@ class ControlGateway(RunQueries):
         results = []
         for execution_id in ids:
             try:
-                if execution_id in self._starter.live or scheduler.waits(execution_id):
+                if execution_id in self._starter.live or scheduler.pending(execution_id):
                     results.append(await self.command(make(execution_id), **who))
             except ConflictError as error:
                 if error.code != "execution_not_running":

@@ -36,8 +36,11 @@ log = logging.getLogger(__name__)
 SCHEDULER: Final = "scheduler"
 """What stands in place of an execution id where the scheduler itself is meant."""
 
-EXACT: Final = 1000
-"""Waiting starts up to which a new one is told its place; beyond it, how many there are."""
+EXACT: Final = 200
+"""Waiting starts up to which places are worked out anew whenever they have changed."""
+
+STALE: Final = 1.0
+"""Seconds after which they are worked out anew in a longer queue too, and after ageing."""
 
 _SPAN: Final = 16
 """Ends of runs by which it is guessed when the next slot comes free."""
@@ -80,7 +83,9 @@ class Scheduler:
         """Those that waited, have a slot, and are about to begin."""
         self._seq = 0
         self._ends: deque[float] = deque(maxlen=_SPAN)
-        self._order: tuple[tuple[int, int], dict[str, int]] | None = None
+        self._places: dict[str, int] = {}
+        self._placed = (-1, -math.inf)
+        """The generation of the places, and when they were worked out."""
         self._generation = 0
         self._closed = False
         self.source = Source.CONFIG
@@ -295,10 +300,10 @@ class Scheduler:
         self._claiming.pop(execution_id, None)
         self.release(execution_id)
 
-    def waits(self, execution_id: str) -> bool:
-        """Whether a start has not begun, so that it can be withdrawn."""
-        claiming = self._claiming.get(execution_id)
-        return execution_id in self._waiting or (claiming is not None and not claiming.stopped)
+    def pending(self, execution_id: str) -> Ticket | None:
+        """A start that has not begun, so that it can be withdrawn; None if there is none."""
+        ticket = self._waiting.get(execution_id) or self._claiming.get(execution_id)
+        return None if ticket is None or ticket.stopped else ticket
 
     async def withdraw(self, execution_id: str) -> bool:
         """Take back a start that has not begun; its run has ended CANCELLED when this returns.
@@ -410,24 +415,23 @@ class Scheduler:
     # -- reads
 
     def waiting(self, execution_id: str) -> Waiting | None:
-        """A start that waits, and why; None if it does not."""
+        """A start that waits, and why; None if it does not.
+
+        In a long queue its place is up to a second old, and that of a new one is the last.
+        """
         ticket = self._waiting.get(execution_id)
         if ticket is None:
             return None
-        return self._shown(ticket, self._places()[execution_id])
-
-    def announced(self, ticket: Ticket) -> Waiting:
-        """A start that has just come; in a long queue its place is taken to be the last."""
         count = len(self._waiting)
-        if count > EXACT:
-            return self._shown(ticket, count)
-        return self._shown(ticket, self._places()[ticket.place.execution_id])
+        self._place(anew=count <= EXACT)
+        return self._shown(ticket, self._places.get(execution_id, count))
 
     def queue(self) -> list[Waiting]:
         """Every start that waits, in the order in which they get slots."""
+        self._place(anew=True)
         return [
             self._shown(self._waiting[execution_id], position)
-            for execution_id, position in self._places().items()
+            for execution_id, position in self._places.items()
         ]
 
     def waiting_ids(self, session_id: str, workflow_id: str | None = None) -> list[str]:
@@ -448,14 +452,15 @@ class Scheduler:
         refused = self._refusal(session_id, workflow_id) is not None
         return Outlook.WOULD_REJECT if refused else Outlook.WOULD_QUEUE
 
-    def _places(self) -> dict[str, int]:
-        # Ageing moves starts too, but within a second hardly.
+    def _place(self, *, anew: bool) -> None:
+        """Work out the places, where they may have changed or `anew` allows no old ones."""
         now = self._clock.now()
-        key = (self._generation, math.floor(now))
-        if self._order is None or self._order[0] != key:
-            found = self._line.order(now)
-            self._order = key, {place.execution_id: n for n, place in enumerate(found, 1)}
-        return self._order[1]
+        generation, then = self._placed
+        if now - then < STALE and (generation == self._generation or not anew):
+            return
+        order = self._line.order(now)
+        self._places = {place.execution_id: n for n, place in enumerate(order, 1)}
+        self._placed = self._generation, now
 
     def _shown(self, ticket: Ticket, position: int) -> Waiting:
         place = ticket.place

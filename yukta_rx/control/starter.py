@@ -25,6 +25,7 @@ from yukta_rx.engine.run import Run
 from yukta_rx.errors import EngineError, YuktaError
 from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.ids import new_execution_id
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.workflow import RunOptions
 from yukta_rx.streams.aio import Tasks
@@ -245,9 +246,7 @@ class Starter:
             # One turn of the loop, in which the run begins.
             await asyncio.sleep(0)
             return pending
-        if ticket.waiting:
-            self._announce(plan, ticket)
-            announced = True
+        announced = self._announce(plan, ticket)
         self._spawn(self._begin_later(plan, ticket, pending), f"yukta start {execution_id}")
         return pending
 
@@ -279,12 +278,14 @@ class Starter:
         )
         return None
 
-    def _announce(self, plan: Plan, ticket: Ticket) -> None:
-        """Let a run be seen that waits for its slot."""
+    def _announce(self, plan: Plan, ticket: Ticket) -> bool:
+        """Let a run be seen that waits for its slot; False if it does so no more."""
+        waiting = self.scheduler.waiting(plan.execution_id)
+        if waiting is None:
+            return False
         ids = plan.execution_id, plan.request.session_id, plan.request.workflow_id
         about = {**plan.about, "definitionVersion": plan.prepared.version}
         self._outlets.announce(*ids, about)
-        waiting = self.scheduler.announced(ticket)
         execution_id, session_id, workflow_id = ids
         self._outlets.emit(
             ExecutionEvent(
@@ -296,6 +297,7 @@ class Starter:
                 data={"position": waiting.position, "reason": str(waiting.reason)},
             )
         )
+        return True
 
     async def _begin_later(self, plan: Plan, ticket: Ticket, pending: PendingStart) -> None:
         """Wait for the slot, then run to the end."""
@@ -323,7 +325,9 @@ class Starter:
         """A start that waited and had its slot could not begin."""
         known = error if isinstance(error, YuktaError) else EngineError(f"{error!r}")
         if known is not error:
-            log.exception("start %s failed with a defect of the engine", pending.execution_id)
+            about = log_fields(pending.execution_id)
+            told = "start %s failed with a defect of the engine"
+            log.exception(told, pending.execution_id, extra=about)
         ticket.refused(_end_of(known), known)
         pending.failed(error)
 
@@ -404,7 +408,8 @@ class Starter:
         try:
             await run.execute()
         except Exception as error:
-            log.exception("run %s ended with a defect of the engine", run.execution_id)
+            about = log_fields(run.execution_id)
+            log.exception("run %s ended with a defect of the engine", run.execution_id, extra=about)
             defect = EngineError(f"a defect of the engine: {error!r}")
             self._outlets.dismiss(run.execution_id, TaskStatus.ERROR, defect)
         finally:

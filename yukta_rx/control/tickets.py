@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.times import rfc3339
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from yukta_rx.control.waiting_line import Cap, Place
     from yukta_rx.errors import YuktaError
-    from yukta_rx.model.status import TaskStatus
     from yukta_rx.streams.clock import Timer
 
 HIGHEST: Final = 1_000_000
@@ -49,7 +49,18 @@ class Ticket:
         stopped: why it must not begin, where it was stopped when it had just got its slot.
     """
 
-    __slots__ = ("granted", "place", "queued_at", "refused", "stopped", "timer")
+    __slots__ = (
+        "execution_id",
+        "granted",
+        "place",
+        "queued_at",
+        "refused",
+        "session_id",
+        "status",
+        "stopped",
+        "timer",
+        "workflow_id",
+    )
 
     def __init__(
         self,
@@ -64,6 +75,11 @@ class Ticket:
         self.refused = refused
         self.timer: Timer | None = None
         self.stopped: YuktaError | None = None
+
+        # What the audit says of it, as of a run.
+        self.execution_id, self.session_id = place.execution_id, place.session_id
+        self.workflow_id = place.workflow_id
+        self.status = TaskStatus.QUEUED
 
     @property
     def waiting(self) -> bool:

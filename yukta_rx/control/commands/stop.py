@@ -33,12 +33,12 @@ class StopWorkflow(RunCommand):
 
     def examine(self, desk: Desk) -> None:
         """The run must be live, or wait for its slot."""
-        if not desk.scheduler.waits(self.execution_id):
+        if desk.scheduler.pending(self.execution_id) is None:
             desk.run(self.execution_id)
 
     def perform(self, desk: Desk) -> Effect | Awaitable[Effect]:
         """Stop the live run, or withdraw it from the queue."""
-        if desk.scheduler.waits(self.execution_id):
+        if desk.scheduler.pending(self.execution_id) is not None:
             return self._withdraw(desk)
         return Effect(changed=self.apply(desk.run(self.execution_id)))
 
