@@ -6,7 +6,8 @@ Feature: DEF-01.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import json_pointer
 from yukta_rx.model.codec import canonical
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from yukta_rx.model.workflow import WorkflowDefinition
+
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+"""Types of which equal values are the same value; a float has two zeros."""
 
 Operation = dict[str, Any]
 """One operation of a patch: `op` is add, remove or replace, `path` a pointer, `value` a value."""
@@ -103,8 +107,8 @@ def diff_definitions(
         for node_id, node in new_nodes.items()
         if node_id in old_nodes
     }
-    old_edges = {canonical(edge): edge for edge in before["edges"]}
-    new_edges = {canonical(edge): edge for edge in after["edges"]}
+    old_edges = {_edge_key(edge): edge for edge in before["edges"]}
+    new_edges = {_edge_key(edge): edge for edge in after["edges"]}
     absent = "description" in before, "description" in after
     descriptions = old.description, new.description
     return WorkflowDiff(
@@ -145,8 +149,20 @@ def _operations(old: Any, new: Any, at: tuple[str | int, ...]) -> Iterator[Opera
             yield {"op": "remove", "path": json_pointer((*at, index))}
         for index in range(both, len(new)):
             yield {"op": "add", "path": json_pointer((*at, index)), "value": new[index]}
-    elif canonical(old) != canonical(new):
+    elif not _same(old, new):
         yield {"op": "replace", "path": json_pointer(at), "value": new}
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether two values that are not both objects or both lists have one canonical JSON."""
+    if type(old) is type(new) and type(old) in _PLAIN:
+        return bool(old == new)
+    return canonical(old) == canonical(new)
+
+
+def _edge_key(edge: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Return what two edges have in common exactly if they are the same: ids, and a yes or no."""
+    return tuple(sorted(edge.items(), key=itemgetter(0)))
 
 
 def _options(document: dict[str, Any]) -> dict[str, Any]:

@@ -79,14 +79,16 @@ class Graph:
 
     def as_text(self) -> list[str]:
         """Lines for a terminal: each node, and below it where its messages go."""
+        ways: dict[str, list[str]] = {}
+        for edge in self.edges:
+            port = edge.get("sourcePort")
+            way = f"  {'->' if port is None else f'-{port}->'} {edge['target']}"
+            ways.setdefault(edge["source"], []).append(way)
         lines = []
         for node in self.nodes:
             status = f" {node['status']}" if node.get("status") else ""
             lines.append(f"{node['nodeId']} ({node['type']}){status}")
-            for edge in self.edges:
-                if edge["source"] == node["nodeId"]:
-                    port = edge.get("sourcePort")
-                    lines.append(f"  {'->' if port is None else f'-{port}->'} {edge['target']}")
+            lines += ways.get(node["nodeId"], ())
         return lines
 
 
