@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.feature("ADM-01", "ADM-03")]
@@ -92,3 +100,35 @@ def test_setting_no_limit_is_a_mistake(ask) -> None:
 def test_a_start_can_name_a_version(ask) -> None:
     assert ask("start", "s/echo", "--version", "1", "--wait").code == 0
     assert ask("start", "s/echo", "--version", "99").code == 4
+
+
+def test_at_shutdown_a_client_that_waits_for_a_slot_is_told_at_once(
+    serve, tmp_path, workflow
+) -> None:
+    (tmp_path / "flows" / "s").mkdir(parents=True)
+    endless = ("t", "SEQUENCE_TRIGGER", {"count": 0, "intervalMs": 20})
+    workflow(endless, ("end", "NULL_TERMINAL"), name="flows/s/flow.json")
+    (tmp_path / "one.toml").write_text("[yukta.execution]\nmax-concurrent = 1\n")
+    server = serve("--config", "one.toml", "--apply", "flows")
+    server.ask("start", "s/flow")
+    request = urllib.request.Request(f"{server.url}/api/workflow/s/flow/start", method="POST")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(_answer, request)
+        while not server.ask("queue", "--json").results:
+            pass
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        status, body = waiting.result(30)
+        told = time.monotonic() - began
+        assert server.process.wait(30) == 0
+
+    assert (status, body["code"]) == (503, "shutting_down")
+    assert told < 5
+
+
+def _answer(request: urllib.request.Request) -> tuple[int, Any]:
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)

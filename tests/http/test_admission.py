@@ -235,6 +235,19 @@ async def test_a_command_to_a_waiting_run_says_that_it_is_queued(busy: Any) -> N
     assert (answer.body["status"], "QUEUED" in answer.body["detail"]) == (409, True)
 
 
+async def test_who_waits_when_the_server_shuts_down_gets_503(busy: Any, engine: Any) -> None:
+    client, _ = busy
+    start = asyncio.create_task(client("POST", START, SHORT))
+    [row] = await until_queued(client, 1)
+
+    engine.gateway.stop_admitting()
+    answer = await start
+    late = await client("POST", START, SHORT)
+
+    assert (answer.status, answer.code) == (late.status, late.code) == (503, "shutting_down")
+    assert (await client.ended(row["executionId"]))["status"] == "CANCELLED"
+
+
 # --- the queue, limits and priorities ----------------------------------------------------------
 
 

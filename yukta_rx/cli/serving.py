@@ -82,6 +82,8 @@ async def serve(
             raise _not_listening(settings, error) from error
         _announce(console, settings, server.url, applied_from)
         await signals.first(meanwhile)
+        # Before the server goes, so that who waits for a slot is told.
+        engine.gateway.stop_admitting()
         if not console.as_json:
             grace = show_duration(settings.execution.shutdown_timeout)
             console.say(f"yukta: shutting down; runs get {grace} to finish", "yellow")

@@ -54,6 +54,10 @@ class ControlGateway(RunQueries):
         """What would become of a start now: WOULD_RUN, WOULD_QUEUE or WOULD_REJECT."""
         return str(self._starter.scheduler.outlook(session_id, workflow_id))
 
+    def stop_admitting(self) -> None:
+        """Refuse new starts and those that wait, as the first step of a shutdown."""
+        self._starter.scheduler.close()
+
     def limits(self) -> dict[str, Any]:
         """The limits of the scheduler, and how far they are used."""
         return self._starter.scheduler.limits()
