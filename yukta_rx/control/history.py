@@ -324,8 +324,8 @@ class History:
         return execution_id not in self._ending
 
     async def settled(self) -> None:
-        """Return once all that was said so far is written, or a write of it has failed."""
-        if self._tried < self._put:
+        """Return once all that was said so far is written; at once while writes fail."""
+        if self._tried < self._put and not self.failing:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._watchers.append((self._put, watcher))
             await watcher
