@@ -459,6 +459,32 @@ async def test_one_that_never_reads_loses_the_oldest_events_and_holds_nobody() -
     assert len(seen) >= 257
 
 
+@pytest.mark.parametrize("form", ["rx", "generator"])
+@virtual_time
+async def test_one_that_keeps_up_loses_nothing_however_fast_a_run_is(form) -> None:
+    seen: list[str] = []
+
+    def rx(events):
+        return events.pipe(ops.do_action(lambda e: seen.append(e.type)), ops.ignore_elements())
+
+    async def generator(events):
+        async for event in events:
+            seen.append(event.type)  # noqa: PERF401  (each as it comes)
+        yield
+
+    fast = {**TICKS, "nodes": [dict(node) for node in TICKS["nodes"]]}
+    fast["nodes"][0]["config"] = {"count": 5000}
+    keeps_up = {"rx": rx, "generator": generator}[form]
+    async with Engine(settings(), registry=REGISTRY, supervisors=[keeps_up]) as engine:
+        run = await engine.start("s", fast)
+        await run.wait()
+        await asyncio.sleep(1)
+        shown = engine.supervisors.get(form)
+
+    assert shown["droppedEvents"] == 0
+    assert seen.count("node.log") == 5000
+
+
 @virtual_time
 async def test_a_lost_note_of_a_loss_is_not_noted_again() -> None:
     async def stuck(events):

@@ -21,7 +21,7 @@ from yukta_rx.control.supervision import Proposal, drive, event_of, supervisor_o
 from yukta_rx.errors import ConfigError, Fault, ValidationError
 from yukta_rx.model.codec import loads_external
 from yukta_rx.model.events import EVENT_TYPES, SAMPLE_TYPES
-from yukta_rx.observe.feed import Entry, parse_id
+from yukta_rx.observe.feed import CAPACITY, Entry, parse_id
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.rx import LoopScheduler
@@ -47,7 +47,10 @@ GOOD_WHILE: Final = 60.0
 GRACE: Final = 1.0
 """Seconds that supervisors get to end when the host closes."""
 
-_PER_TURN: Final = 16
+_PER_TURN: Final = CAPACITY
+"""Events that are handed on before others get their turn: more than come in a turn, so one that
+keeps up loses nothing, and no more than an inbox has room for."""
+
 _FACTS: Final = EventFilter(types=EVENT_TYPES - SAMPLE_TYPES)
 
 
@@ -278,7 +281,7 @@ class SupervisorHost:
             self._tasks.spawn(self._hand_out(self._source), "yukta supervisors")
 
     async def _hand_out(self, source: FeedSubscription) -> None:
-        while frames := await source.frames():
+        while frames := await source.frames(_PER_TURN):
             for frame in frames:
                 self._hand(frame)
             await asyncio.sleep(0)
