@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from reactivex import Observable
@@ -25,7 +24,7 @@ from yukta_rx.engine.plugin_input import PluginInput
 from yukta_rx.engine.policies import Timers, copies, milliseconds
 from yukta_rx.errors import PluginContractError
 from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
-from yukta_rx.model.trace_context import trace_headers
+from yukta_rx.model.trace_context import trace_headers, with_headers
 from yukta_rx.plugins.bind import calls_at_once
 from yukta_rx.plugins.contract import PluginKind, Shape
 from yukta_rx.security.variables import Scope
@@ -109,7 +108,6 @@ class PluginCall:
         """The trail of what the last message became."""
         self.hold = hold
         self.headers = trace_headers(context.traceparent)
-        """Headers of every message that a trigger emits."""
         self.first = self._timed_by_message()
         self.fn = node.spec.fn
         self.instance: Any = None
@@ -457,10 +455,7 @@ class PluginCall:
         if kind is Message:
             payload = value.payload if self.pure else copy_payload(value.payload)
             origin = (lineage, self.node_id, seq, True)
-            headers = value.headers
-            if self.headers:
-                headers = MappingProxyType({**self.headers, **headers})
-            return Message(payload, headers, origin, value.own_id)
+            return Message(payload, with_headers(value.headers, self.headers), origin, value.own_id)
         if kind not in _PLAIN and value is not None:
             self._check(value)
         return trigger_message(

@@ -49,3 +49,8 @@ def trace_headers(traceparent: str | None) -> Mapping[str, Any]:
     if traceparent is None:
         return NO_HEADERS
     return MappingProxyType({TRACEPARENT: traceparent})
+
+
+def with_headers(headers: Mapping[str, Any], more: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the headers of a message with more that it has if it has none of these names."""
+    return MappingProxyType({**more, **headers}) if more else headers

@@ -97,12 +97,12 @@ class Tracing:
         from opentelemetry import trace
         from opentelemetry.context import Context
 
-        attributes: dict[str, Any] = {
-            "yukta.execution.id": run.execution_id,
-            "yukta.session.id": run.session_id,
-            "yukta.workflow.id": run.workflow_id,
-            "yukta.definition.version": state.definition_version,
-        }
+        attributes = _attributes(
+            execution_id=run.execution_id,
+            session_id=run.session_id,
+            workflow_id=run.workflow_id,
+            definition_version=state.definition_version,
+        )
         parent = _parent(run.traceparent)
         span = tracer.start_span(
             "yukta.run", context=parent, attributes=attributes, start_time=_nanoseconds(at)
@@ -135,11 +135,11 @@ class Tracing:
         node_id = event.node_id or ""
         status = TaskStatus(event.data["status"])
         if status is TaskStatus.RUNNING:
-            attributes = {
-                "yukta.execution.id": event.execution_id,
-                "yukta.node.id": node_id,
-                "yukta.module": state.nodes[node_id].module,
-            }
+            attributes = _attributes(
+                execution_id=event.execution_id,
+                node_id=node_id,
+                module=state.nodes[node_id].module,
+            )
             spans.nodes[node_id] = spans.tracer.start_span(
                 "yukta.node",
                 context=spans.below,
@@ -164,6 +164,11 @@ class Tracing:
         self.spans.clear()
 
 
+def _attributes(**values: str) -> dict[str, str]:
+    """Return attributes by their names: those of OpenTelemetry have dots, and our own prefix."""
+    return {f"yukta.{name.replace('_', '.')}": value for name, value in values.items()}
+
+
 def _parent(traceparent: str | None) -> Context:
     """What a run is a part of; never what happens to be the current span of the caller."""
     from opentelemetry import trace
@@ -184,7 +189,7 @@ def _parent(traceparent: str | None) -> Context:
 def _end(span: Span, status: TaskStatus, error: Mapping[str, Any] | None, at: datetime) -> None:
     from opentelemetry.trace import Status, StatusCode
 
-    span.set_attribute("yukta.status", str(status))
+    span.set_attributes(_attributes(status=str(status)))
     if status in _BAD:
         told = error or {}
         kind = told.get("code") or told.get("exception")
