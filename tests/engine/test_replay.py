@@ -336,9 +336,23 @@ async def test_a_replay_that_cannot_be_read_fails_its_node_and_says_why(world) -
     run._replay.outputs["in"] = broken
     outcome = await run.execute()
 
-    assert outcome.status == "FAILURE"
-    assert outcome.nodes["in"]["status"] == "FAILURE"
+    assert outcome.status == "ERROR"
+    assert outcome.nodes["in"]["status"] == "ERROR"
     assert "gone" in outcome.nodes["in"]["error"]["detail"]
+
+
+@virtual_time
+async def test_an_output_that_was_forgotten_meanwhile_is_no_empty_one(
+    world,
+) -> None:
+    scene = Scene(world, {"in": "THREE", "out": "COLLECT_TERMINAL"}, "in>out", three)
+    await scene.run()
+    run = await scene.recorded.restarted(scene.old, "out", scene.events, scene.results)
+    await scene.recorded.checkpoints.clear("old")
+    outcome = await run.execute()
+
+    assert outcome.status == "ERROR"
+    assert "not kept any more" in outcome.error["detail"]
 
 
 @virtual_time

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
@@ -19,13 +19,13 @@ from yukta_rx.durability.stores.checkpoints import (
     WRITE_FAILED,
     CheckpointRow,
 )
-from yukta_rx.errors import YuktaError
+from yukta_rx.errors import StoreUnavailableError, YuktaError
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.weight import weigh
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
     from yukta_rx.config.settings import Settings
@@ -163,9 +163,19 @@ class ExecutionArchive:
         """What is recorded of each node of a run."""
         return await self._checkpoints.states(execution_id)
 
-    def reader(self, execution_id: str, node_id: str) -> Callable[[], Any]:
-        """What opens the recorded output of a node."""
-        return lambda: self._checkpoints.read(execution_id, node_id)
+    def reader(self, execution_id: str, node_id: str) -> Callable[[], AsyncIterator[CheckpointRow]]:
+        """What opens the recorded output of a node, and fails if that is not whole any more."""
+
+        async def rows() -> AsyncIterator[CheckpointRow]:
+            state = (await self._checkpoints.states(execution_id)).get(node_id)
+            if state is None or not state.complete:
+                raise StoreUnavailableError(
+                    f"the output of node {node_id} of run {execution_id} is not kept any more"
+                )
+            async for row in self._checkpoints.read(execution_id, node_id):
+                yield row
+
+        return rows
 
     def pin(self, execution_id: str) -> None:
         """Keep the outputs of a run until `unpin`."""

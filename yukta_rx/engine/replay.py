@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from yukta_rx.engine.opening import Ready
+from yukta_rx.errors import EngineError
 from yukta_rx.model.message import Routed
 from yukta_rx.streams.aio import AsyncIterableBody
 from yukta_rx.streams.plan import ERROR_PORT, DeadLetter
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from yukta_rx.durability.stores.checkpoints import CheckpointRow
+    from yukta_rx.model.message import Message
 
 Rows: TypeAlias = "Callable[[], AsyncIterator[CheckpointRow]]"
 """Opens a recorded output, from its beginning."""
@@ -45,7 +47,7 @@ class Replay:
     def ready(self) -> dict[str, Ready]:
         """The sources that emit what was recorded, ready to be wired."""
         return {
-            node_id: Ready(AsyncIterableBody(_emitter(rows)))
+            node_id: Ready(AsyncIterableBody(_emitter(node_id, rows)))
             for node_id, rows in self.outputs.items()
         }
 
@@ -53,15 +55,21 @@ class Replay:
 NO_REPLAY: Final = Replay()
 
 
-def _emitter(rows: Rows) -> Callable[[], AsyncIterator[Any]]:
+def _emitter(node_id: str, rows: Rows) -> Callable[[], AsyncIterator[Any]]:
     async def emit() -> AsyncIterator[Any]:
-        async for row in rows():
-            for port, msg in row.messages:
-                if port is None:
-                    yield msg
-                elif port == ERROR_PORT:
-                    yield DeadLetter(msg)
-                else:
-                    yield Routed(port, msg)
+        try:
+            async for row in rows():
+                for port, msg in row.messages:
+                    yield _leaving(port, msg)
+        except Exception as error:
+            # Not a failure of the node's plugin, which is not called.
+            raise EngineError(f"what node {node_id} emitted cannot be read: {error}") from error
 
     return emit
+
+
+def _leaving(port: str | None, msg: Message) -> Any:
+    """The message as a stage emits it for a port."""
+    if port is None:
+        return msg
+    return DeadLetter(msg) if port == ERROR_PORT else Routed(port, msg)
