@@ -56,6 +56,7 @@ class Guard:
         self._metrics_need_key = settings.metrics.auth
         self._sessions = BrowserSessions(settings.http.session_lifetime.total_seconds())
         self._attempts = Attempts()
+        self._actors: dict[str, Actor] = {}
         self._clock: LoopClock | None = None
 
     @property
@@ -110,16 +111,29 @@ class Guard:
         if not self.ring:
             return ANYONE
         if (key := presented(request.headers)) is not None:
-            return _actor(self.ring.find(key, self.clock.wall()))
+            return self._actor(self.ring.find(key, self.clock.wall()))
         if (token := request.cookies.get(COOKIE)) is not None:
             if request.method not in SAFE:
                 HostOrigin.check_page(request.headers, required=True)
             grant = self._sessions.find(token, self.clock.now())
             if grant is not None:
                 grant.check(self.clock.wall())
-                return replace(_actor(grant), cookie=True)
+                return replace(self._actor(grant), cookie=True)
             raise NotAuthenticatedError("the session of this browser is over: give the key again")
         raise NotAuthenticatedError(_NO_KEY)
+
+    def _actor(self, grant: Grant) -> Actor:
+        """Whom a grant makes of the one who shows it; the same object each time."""
+        actor = self._actors.get(grant.name)
+        if actor is None:
+            actor = self._actors[grant.name] = Actor(
+                f"key:{grant.name}",
+                Role(str(grant.role)),
+                sessions=grant.sessions,
+                expires=grant.expires,
+                key=grant.name,
+            )
+        return actor
 
     # -- the session of a browser
 
@@ -204,16 +218,6 @@ def presented(headers: Mapping[str, str]) -> str | None:
     if scheme.lower() == "bearer":
         return key.strip()
     return headers.get("X-API-Key")
-
-
-def _actor(grant: Grant) -> Actor:
-    return Actor(
-        f"key:{grant.name}",
-        Role(str(grant.role)),
-        sessions=grant.sessions,
-        expires=grant.expires,
-        key=grant.name,
-    )
 
 
 def _network(remote: str | None) -> str:

@@ -78,9 +78,14 @@ class Masker:
 
     def mask(self, text: str) -> str:
         """Return a text without secrets."""
-        values = self._values
+        for value in self._values:
+            if value in text:
+                return self._without(text)
+        return text
+
+    def _without(self, text: str) -> str:
         # What is put in is shorter than what it replaces, so this ends.
-        while found := [value for value in values if value in text]:
+        while found := [value for value in self._values if value in text]:
             text = _replaced(text, found)
         return text
 
@@ -97,7 +102,7 @@ class Masker:
     def _masked(self, value: Any) -> Any:
         if type(value) is str:
             return self.mask(value)
-        if isinstance(value, Mapping):
+        if type(value) is dict or isinstance(value, Mapping):
             made = {name: self._masked(item) for name, item in value.items()}
             same = all(made[name] is item for name, item in value.items())
             return value if same else made

@@ -16,7 +16,17 @@ from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Final,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from yukta_rx.errors import Fault, ValidationError, json_pointer
 from yukta_rx.model.times import rfc3339
@@ -51,7 +61,10 @@ class Role(StrEnum):
     @property
     def rank(self) -> int:
         """Grows with what it allows."""
-        return list(Role).index(self)
+        return _RANKS[self]
+
+
+_RANKS: Final[dict[Role, int]] = {role: rank for rank, role in enumerate(Role)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
