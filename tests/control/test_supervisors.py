@@ -834,6 +834,27 @@ async def test_the_switch_stops_one_at_once_and_lets_it_begin_anew() -> None:
 
 
 @virtual_time
+async def test_a_command_under_way_is_finished_when_its_supervisor_is_switched_off() -> None:
+    class Slow:
+        async def review(self, request):
+            await asyncio.sleep(3)
+
+    async def endless(events):
+        async for event in events:
+            if event.type == "node.log":
+                yield PauseWorkflow(execution_id=event.execution_id)
+
+    async with supervised(endless, reviewers=[Slow()]) as (engine, run, _events):
+        await asyncio.sleep(1.5)
+        engine.supervisors.change("endless", enabled=False)
+        before = run.detail["paused"]
+        await asyncio.sleep(10)
+
+        assert (before, run.detail["paused"]) == (False, True)
+        assert engine.supervisors.get("endless")["counts"] == {"APPLIED": 1, "NO_OP": 1}
+
+
+@virtual_time
 async def test_one_that_heeds_no_cancellation_is_heard_no_more() -> None:
     async def stubborn(events):
         for _ in range(10):
