@@ -114,6 +114,7 @@ async def test_every_route_of_a_real_server_does_what_it_says() -> None:
     async with serving() as (process, url), aiohttp.ClientSession() as session:
         call = Client(session, url)
         await server_routes(call)
+        await who_asks(call)
         await definitions(call)
         await versions(call)
         execution_id, other_id = await starts(call)
@@ -153,6 +154,17 @@ async def server_routes(call: Client) -> None:
     )
     assert checked["valid"] is False
     assert await call("GET", "/api/events/types")
+
+
+async def who_asks(call: Client) -> None:
+    """Without a key everybody may do everything, and no cookie is to be had."""
+    assert (await call("GET", "/api/whoami"))["role"] == "ADMIN"
+    shown = {item["name"]: item for item in (await call("GET", "/api/config"))["items"]}
+    assert shown["yukta.http.port"]["value"] == 0
+    assert shown["yukta.api-key"]["value"] is None
+    refused = await call("POST", "/api/auth/session", {"key": "any"}, status=401)
+    assert refused["code"] == "unauthenticated"
+    await call("DELETE", "/api/auth/session", status=204)
 
 
 async def definitions(call: Client) -> None:
