@@ -142,3 +142,26 @@ def test_a_key_that_no_server_would_take_is_not_made(yukta: Any, options: tuple[
     ended = yukta("key", "new", *options)
 
     assert (ended.code, ended.out) == (2, "")
+
+
+@pytest.mark.slow
+@pytest.mark.feature("SEC-01")
+def test_a_server_knows_the_key_that_was_made_and_tells_no_one(
+    yukta: Any, serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [made] = yukta("key", "new", "--name", "ops", "--role", "viewer", "--json").results
+    entry = "\n".join(f"{name} = {json.dumps(value)}" for name, value in made["entry"].items())
+    (tmp_path / "yukta.toml").write_text(f"[[yukta.api-keys]]\n{entry}\n")
+    server = serve()
+
+    without = server.ask("ls")
+    wrong = server.ask("ls", "--key", "another-key")
+    right = server.ask("ls", "--key", made["key"])
+    monkeypatch.setenv("YUKTA_KEY", made["key"])
+    by_variable = server.ask("ls")
+    too_much = server.ask("start", "s/flow")
+
+    assert [ended.code for ended in (without, wrong, right, by_variable)] == [5, 5, 0, 0]
+    assert too_much.code == 5
+    assert "needs the role OPERATOR; key:ops has VIEWER" in too_much.err
+    assert made["key"] not in "".join([*server.said, without.err, wrong.err, too_much.err])
