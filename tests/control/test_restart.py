@@ -336,6 +336,13 @@ async def test_a_node_that_did_not_fail_is_not_retried(opened) -> None:
             with pytest.raises(ConflictError) as caught:
                 await run.node(name).retry()
             assert caught.value.code == "node_not_failed"
+        with pytest.raises(ConflictError):
+            await engine.gateway.command(
+                RetryNode(execution_id=run.execution_id, node_id="right"),
+                actor="ada",
+                via="REST",
+                dry_run=True,
+            )
         rows = engine.gateway.audit(run.execution_id)
         assert {row["outcome"] for row in rows} == {"REJECTED"}
 

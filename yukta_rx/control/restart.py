@@ -63,12 +63,6 @@ class Restarts:
             )
         raise _evicted(execution_id)
 
-    def check_failed(self, execution_id: str, node_id: str) -> None:
-        """Raise if a node of a live run is not there, or has not failed."""
-        run = self._starter.live.get(execution_id)
-        if run is not None:
-            _check_failed(node_id, run.node(node_id).status)
-
     async def whole(
         self, execution_id: str, *, version: str, payload: Any, actor: str, via: str
     ) -> Started:
@@ -164,7 +158,7 @@ class Restarts:
                 executionId=execution_id,
                 nodeId=node_id,
             )
-        _check_failed(node_id, status)
+        check_failed(node_id, status)
         return await self.from_node(execution_id, node_id, version=SAME, actor=actor, via=via)
 
     async def _find(self, execution_id: str) -> ArchivedRun:
@@ -217,7 +211,8 @@ def _evicted(execution_id: str) -> ConflictError:
     )
 
 
-def _check_failed(node_id: str, status: TaskStatus) -> None:
+def check_failed(node_id: str, status: TaskStatus) -> None:
+    """Raise ConflictError unless a node ended in a way that a retry is for."""
     if status not in RETRIED:
         raise ConflictError(
             f"node {node_id} is {status}; only one that ended FAILURE or TIMED_OUT is retried",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from yukta_rx.control.commands.base import Command, Effect, OfNode
+from yukta_rx.control.restart import check_failed
 from yukta_rx.errors import ConflictError
 from yukta_rx.model.status import TaskStatus
 
@@ -98,7 +99,13 @@ class RetryNode(_Restart, OfNode):
     def examine(self, desk: Desk) -> None:
         """The run must be kept, and the node have failed."""
         desk.restarts.check(self.execution_id)
-        desk.restarts.check_failed(self.execution_id, self.node_id)
+        run, state = desk.starter.live.get(self.execution_id), None
+        if run is None:
+            state = desk.tracker.state(self.execution_id)
+        if run is not None:
+            check_failed(self.node_id, run.node(self.node_id).status)
+        elif state is not None and self.node_id in state.nodes:
+            check_failed(self.node_id, state.nodes[self.node_id].status)
 
     async def perform(self, desk: Desk) -> Effect:
         """Start the new run."""
