@@ -199,16 +199,17 @@ async def test_a_run_that_has_ended_has_neither_breakpoints_nor_held_messages(ru
 
 
 async def test_case_17_each_of_several_runs_is_resumed_and_reported(client: Any, make: Any) -> None:
-    await client.session_with(make.line("w", count=30, every_ms=5))
-    ids = [await client.start("w") for _ in range(3)]
+    await client.session_with(make.line("w", count=300))
+    points = [{"nodeId": "out", "when": "payload.n == 3"}, {"nodeId": "out"}, {"nodeId": "double"}]
+    ids = []
+    for point in points:
+        body = {"sessionId": "s", "workflowId": "w", "breakpoints": [point]}
+        started = await client.ok("POST", "/api/workflow/start", body)
+        ids.append(started["executionId"])
     paths = [f"/api/executions/{execution_id}" for execution_id in ids]
-    for path in paths[:2]:
-        await client.ok("POST", f"{path}/nodes/double/pause")
-    await client.ok("POST", f"{paths[0]}/nodes/out/breakpoint", {"when": "payload.n == 3"})
-    await client.ok("POST", f"{paths[1]}/nodes/out/breakpoint")
-    await client.ok("POST", f"{paths[0]}/nodes/double/resume")
-    await held(client, f"{paths[0]}/nodes/out")
-    await client.ok("POST", f"{paths[0]}/nodes/double/pause")
+    for path, point in zip(paths, points, strict=True):
+        await held(client, f"{path}/nodes/{point['nodeId']}")
+    paused = await client.ok("POST", f"{paths[0]}/nodes/double/pause")
     await client.ok("POST", f"{paths[2]}/stop?mode=KILL")
     await client.ended(ids[2])
 
@@ -219,6 +220,7 @@ async def test_case_17_each_of_several_runs_is_resumed_and_reported(client: Any,
     node = await client.ok("GET", f"{paths[0]}/nodes/out")
     await client.ok("POST", f"{paths[1]}/stop?mode=KILL")
 
+    assert paused["outcome"] == "APPLIED"
     first, second, third = answer["results"]
     assert (first["outcome"], first["state"]["paused"]) == ("APPLIED", False)
     assert second["outcome"] == "APPLIED"
@@ -226,4 +228,4 @@ async def test_case_17_each_of_several_runs_is_resumed_and_reported(client: Any,
     assert [(n["nodeId"], n["paused"]) for n in shown["nodes"] if n["paused"]] == []
     assert shown["waitingOn"] == []
     assert ended["status"] == "SUCCESS"
-    assert (node["in"], node["dropped"]) == (30, 0)
+    assert (node["in"], node["dropped"]) == (300, 0)
