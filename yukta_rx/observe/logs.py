@@ -184,7 +184,9 @@ class LogChannel(Journal[LogLine]):
 
         A node keeps its share of the bound, whatever the others write.
         """
-        self._make_room(self._keep, self._read())
+        if self._counted <= self._keep:
+            return
+        self._make_room(self._keep, self._read() if self._readers else self._places.last)
         if self._counted > self._keep:
             self._make_room(max(self._keep, self._hold), self._places.last)
 
@@ -213,18 +215,22 @@ class LogChannel(Journal[LogLine]):
         return self._places.weight < weight
 
     def _pop(self) -> None:
-        self._forget(self._places.oldest())
+        places = self._places
+        self._forget(places.oldest())
         super()._pop()
         # What was dropped before all that is kept is told as a gap.
-        while self._places and not self._places.oldest().counted:
+        while len(places) and not places.oldest().counted:
             super()._pop()
 
     def _forget(self, kept: Kept[LogLine]) -> None:
+        if not kept.counted:
+            return
         node_id = kept.item.node_id
-        if kept.counted:
-            self._lines[node_id] -= 1
-            if not self._lines[node_id]:
-                del self._lines[node_id]
+        left = self._lines[node_id] - 1
+        if left:
+            self._lines[node_id] = left
+        else:
+            del self._lines[node_id]
 
     def _thin(self, size: Callable[[Kept[LogLine], int], int], target: int, upto: int) -> None:
         """Let go the oldest lines of the nodes that have most, until `target` is left of all.

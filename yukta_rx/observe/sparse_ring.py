@@ -19,7 +19,8 @@ class Numbered(Protocol):
 
 N = TypeVar("N", bound=Numbered)
 
-_CUT: Final = 1024
+_CUT: Final = 256
+"""Items that have been popped and are still held."""
 
 
 class SparseRing(Ring[N]):
@@ -49,13 +50,15 @@ class SparseRing(Ring[N]):
 
     def pop(self) -> tuple[N, int]:
         """Let the oldest item go; returns it and its weight."""
-        item, weight = self._kept[self._begin]
-        self._begin += 1
-        if self._begin > _CUT and self._begin * 2 > len(self._kept):
-            del self._kept[: self._begin]
-            self._begin = 0
+        kept, place = self._kept, self._begin
+        item, weight = kept[place]
+        place += 1
+        if place > _CUT:
+            del kept[:place]
+            place = 0
+        self._begin = place
         self.weight -= weight
-        self._count_from_first()
+        self.first = kept[place][0].cursor if place < len(kept) else self.last + 1
         return item, weight
 
     def oldest(self) -> N:
@@ -71,7 +74,7 @@ class SparseRing(Ring[N]):
         self._kept = items
         self._begin = 0
         self.weight = sum(weight for _, weight in items)
-        self._count_from_first()
+        self.first = items[0][0].cursor if items else self.last + 1
 
     def get(self, number: int) -> N | None:
         """Return the item of that number, None if it is not kept."""
@@ -100,6 +103,3 @@ class SparseRing(Ring[N]):
 
     def _behind(self, number: int) -> int:
         return bisect_right(self._kept, number, self._begin, key=lambda one: one[0].cursor)
-
-    def _count_from_first(self) -> None:
-        self.first = self.last + 1 if not len(self) else self.oldest().cursor
