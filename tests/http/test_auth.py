@@ -256,6 +256,7 @@ async def test_the_audit_names_the_key_and_another_key_may_decide_about_a_held_c
     assert other.body["outcome"] == "APPLIED"
     rows = (await first.ok("GET", f"/api/executions/{execution_id}/commands"))["items"]
     assert {row["actor"] for row in rows} == {"key:operator"}
+    assert {row["requestId"] for row in rows} == {held.headers["X-Request-Id"]}
     assert "approved by key:second: seen" in rows[-1]["reason"]
     run = await first.ok("GET", f"/api/executions/{execution_id}")
     assert run["actor"] == "key:operator"

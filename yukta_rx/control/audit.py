@@ -29,6 +29,7 @@ class Submission:
         reason: why, for the audit.
         dry_run: only say whether it would be applied.
         command_id: the client's own id; a repeat with the same one gets the first answer.
+        request_id: names the request that brought it; also in its answer, and in the log.
     """
 
     command: Command
@@ -37,6 +38,7 @@ class Submission:
     reason: str | None = None
     dry_run: bool = False
     command_id: str | None = None
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,8 @@ class AuditTrail:
             row["nodeId"] = node_id
         if reason is not None:
             row["reason"] = reason
+        if submission.request_id is not None:
+            row["requestId"] = submission.request_id
         row = self.mask(row)
         self._keep(line, row)
         if applied or outcome is Outcome.REJECTED:

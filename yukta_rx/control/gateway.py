@@ -77,6 +77,7 @@ class ControlGateway(RunQueries):
         reason: str | None = None,
         dry_run: bool = False,
         command_id: str | None = None,
+        request_id: str | None = None,
     ) -> CommandResult:
         """Carry a command out; what is returned is in force, and reads show it.
 
@@ -94,6 +95,7 @@ class ControlGateway(RunQueries):
                     reason=reason,
                     dry_run=dry_run,
                     command_id=command_id,
+                    request_id=request_id,
                 )
             )
         finally:

@@ -423,6 +423,7 @@ class AuditRow(Shape):
     actor: str
     via: Literal["REST", "MCP", "CLI", "SUPERVISOR", "ENGINE"]
     command_id: str
+    request_id: str | None = None
 
 
 class AuditPage(Shape):

@@ -46,6 +46,7 @@ async def answer(call: Call) -> web.StreamResponse:
         answer_to(request, body.decision, body.data, body.comment),
         actor=call.actor.name,
         via=call.via,
+        request_id=call.request_id,
         reason=body.comment,
         dry_run=call.query["dryRun"],
         command_id=idempotency_key(call.header("Idempotency-Key")),

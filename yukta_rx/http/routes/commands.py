@@ -154,7 +154,7 @@ def submissions(call: Call, **who: Any) -> list[Submission]:
             faults += [_moved(fault, f"/commands/{place}") for fault in error.errors]
             continue
         _check_role(call, command)
-        stated = {"actor": call.actor.name, "via": call.via, "dry_run": call.query["dryRun"]}
+        stated = {**_who(call), "dry_run": call.query["dryRun"]}
         given = {**stated, "reason": reason, "command_id": command_id, **who}
         made.append(Submission(command=command, **given))
     if faults:
@@ -178,6 +178,10 @@ def shown_results(
     for place in sorted(foreign):
         left.insert(place, foreign[place])
     return [_shown(call, result) for result in left]
+
+
+def _who(call: Call) -> dict[str, str]:
+    return {"actor": call.actor.name, "via": call.via, "request_id": call.request_id}
 
 
 def _check_role(call: Call, command: Command) -> None:
@@ -281,8 +285,7 @@ async def stop_workflow(call: Call) -> web.StreamResponse:
         session_id,
         workflow_id,
         lambda execution_id: StopWorkflow.parse({"executionId": execution_id, **given}),
-        actor=call.actor.name,
-        via=call.via,
+        **_who(call),
         reason=reason,
         dry_run=call.query["dryRun"],
     )
@@ -315,8 +318,7 @@ async def _give(
     _check_role(call, command)
     result = await call.engine.gateway.command(
         command,
-        actor=call.actor.name,
-        via=call.via,
+        **_who(call),
         reason=reason,
         dry_run=call.query["dryRun"],
         command_id=idempotency_key(call.header("Idempotency-Key")),

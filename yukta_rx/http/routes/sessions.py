@@ -268,7 +268,11 @@ async def _end_runs(call: Call, session_id: str) -> None:
     for run in live:
         command = StopWorkflow(execution_id=run["executionId"], mode=StopMode.KILL)
         await call.engine.gateway.command(
-            command, actor=call.actor.name, via=call.via, reason="session removed"
+            command,
+            actor=call.actor.name,
+            via=call.via,
+            request_id=call.request_id,
+            reason="session removed",
         )
     for run in live:
         await call.engine.gateway.wait(run["executionId"], _END_WITHIN)
