@@ -11,7 +11,7 @@ import pytest
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
 from yukta_rx.control.commands import Recover, RestartFromNode, RestartWorkflow, RetryNode
-from yukta_rx.errors import ConflictError, NotFoundError
+from yukta_rx.errors import ConflictError, NotFoundError, RejectedError
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor, trigger
 from yukta_rx.plugins.registry import PluginRegistry
@@ -34,9 +34,9 @@ FAILING: set[str] = set()
 async def numbers(cfg, ctx):
     """Count to what the payload says."""
     CALLS[ctx.node_id] += 1
-    for n in range(ctx.payload.get("count", 3)):
+    for n in range((ctx.payload or {}).get("count", 3)):
         yield {"n": n}
-        await asyncio.sleep(ctx.payload.get("pause", 0))
+        await asyncio.sleep((ctx.payload or {}).get("pause", 0))
 
 
 @processor("WORK", blocking=False)
@@ -181,6 +181,24 @@ async def test_a_workflow_that_is_refused_by_now_does_not_cost_the_live_run(open
             await first.restart(version="7")
 
         assert first.detail["status"] == "RUNNING"
+
+
+@virtual_time
+async def test_a_restart_is_admitted_like_any_start(opened) -> None:
+    limits = {"yukta.execution.max-concurrent": 1, "yukta.execution.on-limit": "REJECT"}
+    async with opened(**limits) as engine:
+        first = await engine.start("s", TWO_BRANCHES)
+        await first.wait()
+        await asyncio.sleep(1)
+        other = await engine.start("s", TWO_BRANCHES, {"count": 100, "pause": 1})
+        for restart in (first.restart, first.node("left").restart):
+            with pytest.raises(RejectedError):
+                await restart()
+        rows = engine.gateway.audit(first.execution_id)
+        assert [row["outcome"] for row in rows] == ["REJECTED", "REJECTED"]
+        assert not engine._starter.archive._pins
+        # A live run gives its own slot up before.
+        assert await (await other.restart(payload={"count": 1})).wait() is TaskStatus.SUCCESS
 
 
 # --- from a node ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _ERRORS: Final[tuple[str, ...]] = (
     *("not_restartable", "session_not_found", "workflow_not_found", "version_not_found"),
-    "shutting_down",
+    *("limit", "queue_full", "workflow_queue_full", "queue_timeout", "shutting_down"),
 )
 
 
