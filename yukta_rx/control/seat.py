@@ -196,7 +196,7 @@ class Seat:
     # -- commands
 
     def admit(self, command: Command, *, dry_run: bool = False) -> YuktaError | None:
-        """Take a command in; the refusal, if it may not even come before the reviewers.
+        """Take a command in, to be carried out; the refusal, if it may not even be reviewed.
 
         What is only tried has no effect that could come back, so the loop guard passes it over.
         """
@@ -220,7 +220,11 @@ class Seat:
             refusal = ConflictError(detail, code="loop_guard", supervisorId=self.id)
             self.switch(False)
             self.failed("loop_guard", detail)
-        self._refused = 0 if refusal is None else self._refused + 1
+        if refusal is None:
+            self._refused = 0
+            self._in_flight += 1
+        else:
+            self._refused += 1
         return refusal
 
     def off(self) -> ConflictError:
@@ -238,7 +242,6 @@ class Seat:
     ) -> CommandResult | YuktaError:
         """Give a command that was admitted; the outcome is counted and told."""
         command, command_id = proposal.command, proposal.command_id or uuid.uuid4().hex
-        self._in_flight += 1
         try:
             result = await self._floor.commands.command(
                 command,
