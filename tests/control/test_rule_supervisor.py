@@ -109,6 +109,32 @@ def test_it_counts_runs_nodes_or_sessions_apart(per, expected) -> None:
     assert at([rule(count=2, per=per)], *events) == expected
 
 
+def test_it_counts_for_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yukta_rx.control.rule_supervisor.MAX_KEYS", 2)
+    events = [event(n, run=run) for n, run in enumerate("abcacb")]
+
+    # The one that was quiet longest is forgotten: `a` when `c` comes, `b` when `a` comes again.
+    assert at([rule(count=2)], *events) == [4]
+
+
+def test_a_field_that_only_an_event_can_fill_is_checked_when_it_comes() -> None:
+    rules = [
+        rule(name="mode", command={"type": "StopWorkflow", "mode": "${event.data.mode}"}),
+        rule(name="n", command={"type": "StepWorkflow", "n": "${event.data.n}"}),
+        rule(name="flag", command={"type": "SetStepMode", "enabled": "${event.data.on}"}),
+    ]
+
+    good = [answer for _, answer in answers(rules, event(mode="KILL", n=2, on=False))]
+    bad = [answer for _, answer in answers(rules, event(mode="SOFT", n="x", on=3))]
+
+    assert [one.command.arguments() for one in good] == [
+        {"mode": "KILL"},
+        {"n": 2},
+        {"enabled": False},
+    ]
+    assert [one.detail.partition(":")[0] for one in bad] == ["rule mode", "rule n", "rule flag"]
+
+
 def test_after_a_command_it_is_quiet_for_the_cooldown() -> None:
     rules = [rule(cooldownMs=10_000)]
 
