@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import asyncio
 
 WAITING: Final = 10_000
-"""Lines from threads that may wait for the loop; further ones are dropped and counted."""
+"""Lines from threads that may wait for the loop; beyond it each node may still have its share."""
 
 EmitLine = Callable[[str, dict[str, Any]], None]
 """(node id, log line as data of a `node.log` event)."""
@@ -23,11 +23,15 @@ EmitLine = Callable[[str, dict[str, Any]], None]
 class LineRelay:
     """Takes lines from any thread and emits them on the loop, each node's in order.
 
-    A burst from a thread costs one wake of the loop. Where lines were dropped, one marker line
-    stands in their place.
+    A burst from a thread costs one wake of the loop. When too many wait, only a node that has less
+    than its share may add to them, so that one that writes without end costs no other a line.
+    Where lines of a node were dropped, one marker line stands in their place.
     """
 
-    __slots__ = ("_armed", "_emit", "_lock", "_loop", "_skipped", "_thread", "_waiting", "dropped")
+    __slots__ = (
+        *("_armed", "_emit", "_lock", "_loop", "_of", "_skipped", "_thread", "_waiting"),
+        "dropped",
+    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, emit: EmitLine) -> None:
         self._loop = loop
@@ -36,7 +40,9 @@ class LineRelay:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[str, str, str, int]] = deque()
         self._armed = False
-        self._skipped = 0
+        self._of: dict[str, int] = {}
+        """How many lines of each node wait."""
+        self._skipped: dict[str, int] = {}
         self.dropped = 0
 
     def sink(self, node_id: str) -> Callable[[str, str, int], None]:
@@ -51,10 +57,12 @@ class LineRelay:
             self._say(node_id, line, stream, attempt)
             return
         with self._lock:
-            if len(self._waiting) >= WAITING:
-                self._skipped += 1
+            own = self._of.get(node_id, 0)
+            if len(self._waiting) >= WAITING and own >= max(1, WAITING // len(self._of)):
+                self._skipped[node_id] = self._skipped.get(node_id, 0) + 1
                 self.dropped += 1
                 return
+            self._of[node_id] = own + 1
             self._waiting.append((node_id, line, stream, attempt))
             if self._armed or self._loop.is_closed():
                 return
@@ -65,14 +73,18 @@ class LineRelay:
         """Emit what waits."""
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
-            skipped, self._skipped = self._skipped, 0
+            skipped, self._skipped = self._skipped, {}
+            self._of = {}
             self._armed = False
-        last = ""
         for line in waiting:
-            last = line[0]
             self._say(*line)
-        if skipped:
-            self._say(last, f"{skipped} lines dropped here", "engine", 1)
+        # Once a line of a node was dropped, so were all that it wrote since.
+        for node_id, n in skipped.items():
+            self._say(node_id, f"{n} lines dropped here", "engine", 1)
+
+    def losses(self) -> dict[str, int]:
+        """Return what the end of the run says about lines that were dropped; nothing if none."""
+        return {"droppedLines": self.dropped} if self.dropped else {}
 
     def _say(self, node_id: str, line: str, stream: str, attempt: int) -> None:
         level = "ERROR" if stream == "stderr" else "WARNING" if stream == "engine" else "INFO"

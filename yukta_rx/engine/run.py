@@ -289,7 +289,7 @@ class Run(Steerable):
             ResultType.EXECUTION_END, status=self.status, totals=sums, truncated=False
         )
         error = {} if self.error is None else {"error": self.error}
-        data = {"status": str(self.status), "totals": sums, **error}
+        data = {"status": str(self.status), "totals": sums, **error, **self._lines.losses()}
         self._voice.event("execution.finished", data)
 
     def _outcome(self, seconds: float) -> RunOutcome:

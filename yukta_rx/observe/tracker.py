@@ -418,9 +418,11 @@ class Tracker:
     def _with_lost_lines(self, finished: ExecutionEvent) -> ExecutionEvent:
         """The end of a run says how many of its lines were dropped, if any were."""
         lost = self._lines.lost(finished.execution_id)
-        if not lost:
-            return finished
-        return msgspec.structs.replace(finished, data={**finished.data, "droppedLines": lost})
+        # Those that never got here, since threads wrote more than the loop could take.
+        before = finished.data.get("droppedLines", 0)
+        self._telemetry.dropped("log", "overflow", before)
+        data = {**finished.data, "droppedLines": before + lost}
+        return msgspec.structs.replace(finished, data=data) if lost else finished
 
     # -- beginnings and ends
 
