@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,13 @@ from yukta_rx.config.settings import Settings
 from yukta_rx.control.reviewers import Hold
 from yukta_rx.http.auth import ATTEMPTS, COOKIE
 from yukta_rx.http.route import Body, Media, Reach, Role, Route
+from yukta_rx.http.server import HttpServer
 from yukta_rx.http.table import ROUTES
 from yukta_rx.security.api_keys import hashed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from yukta_rx.http.server import HttpServer
 
 pytestmark = pytest.mark.feature("SEC-01")
 
@@ -194,6 +195,29 @@ async def test_a_key_whose_time_is_over_is_refused_and_told_so(as_key: Any) -> N
 
     assert answer.status == 401
     assert "expired" in answer.body["detail"]
+
+
+@pytest.mark.parametrize("path", ["/api/events/stream", "logs"])
+async def test_a_stream_ends_when_the_key_of_its_reader_does(
+    path: str, connect: Any, make: Any
+) -> None:
+    end = datetime.now(UTC) + timedelta(seconds=0.5)
+    keys = [{"name": "soon", "key": KEYS["late"], "role": "ADMIN", "expires": end}]
+    soon = Settings(api_key=MASTER, api_keys=keys)
+    async with Engine(soon) as engine, HttpServer(engine, port=0) as server:
+        admin = await connect(server, headers={"X-API-Key": MASTER})
+        client = await connect(server, headers={"X-API-Key": KEYS["late"]})
+        await admin.session_with(make.chatty(count=0, every_ms=10))
+        run = await admin.start("chatty")
+        place = f"/api/executions/{run}/logs" if path == "logs" else path
+        async with client.stream(place) as stream:
+            with suppress(aiohttp.ClientPayloadError):
+                await stream.rest()
+        after = await client("GET", "/api/whoami")
+
+    assert datetime.now(UTC) >= end
+    assert stream.events
+    assert after.status == 401
 
 
 async def test_the_one_key_may_do_everything(nobody: Any) -> None:

@@ -9,6 +9,7 @@ Features: DEF-02, SEC-01.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,8 @@ from yukta_rx.http.state import SHARED
 from yukta_rx.model.ids import check_id
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pydantic import BaseModel
 
     from yukta_rx.http.state import Shared
@@ -42,9 +45,27 @@ def handler_of(route: Route) -> AioHandler:
         call = await _checked_call(route, request, shared)
         if route.guarded:
             return await shared.guarded(_run(route, call), route.name)
+        if call.actor.expires is not None and route.media in (Media.EVENTS, Media.EITHER):
+            return await _until(call.actor.expires, route, call)
         return await route.handler(call)
 
     return answer
+
+
+async def _until(end: datetime, route: Route, call: Call) -> web.StreamResponse:
+    """Answer, and cut a stream off when the key of its reader stops to be good."""
+    clock, task = call.shared.guard.clock, asyncio.current_task()
+
+    def cut_off() -> None:
+        if task is not None:
+            task.cancel()
+
+    seconds = (end - clock.wall()).total_seconds()
+    timer = clock.call_at(clock.now() + seconds, cut_off)
+    try:
+        return await route.handler(call)
+    finally:
+        timer.cancel()
 
 
 async def expect(request: web.Request) -> None:
