@@ -1,3 +1,4 @@
+# Long because it is one table: every error in one place, and nothing but the errors.
 """Every error that yukta_rx raises on purpose, named after the fact and not after a transport.
 
 Each class carries a stable `code`: the problem body, the metric label, the audit reason and the

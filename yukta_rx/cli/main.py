@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, str] = {
     "pause": "steer_commands:pause",
     "resume": "steer_commands:resume",
     "step": "steer_commands:step",
+    "step-mode": "steer_commands:step_mode",
     "stop": "steer_commands:stop",
     "queue": "scheduler_commands:queue",
     "priority": "scheduler_commands:priority",

@@ -68,6 +68,21 @@ def step(
     return send(console, target, "step", execution_id, node, reason, [("n", str(count))])
 
 
+@click.command(name="step-mode")
+@click.argument("execution_id", metavar="ID")
+@click.argument("switch", type=click.Choice(["on", "off"], case_sensitive=False))
+@click.option("--reason", metavar="TEXT", help="Goes into the audit.")
+@server_options
+@common_options
+@click.pass_obj
+def step_mode(
+    console: Console, target: Target, execution_id: str, switch: str, reason: str | None
+) -> int:
+    """Pause a run so that it moves only when stepped, or let it go on."""
+    enabled = [("enabled", "true" if switch == "on" else "false")]
+    return send(console, target, "step-mode", execution_id, None, reason, enabled, method="PUT")
+
+
 @click.command(name="stop")
 @_steering
 @click.option(
