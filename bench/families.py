@@ -1,6 +1,6 @@
 """Every family of benchmarks, in the order of the report."""
 
-from bench import chains, control, edges, policies, runs, shapes, stalls
+from bench import chains, control, edges, observed, policies, runs, shapes, stalls
 
 FAMILIES = (
     chains.FAMILY,
@@ -10,4 +10,6 @@ FAMILIES = (
     control.FAMILY,
     stalls.FAMILY,
     edges.FAMILY,
+    observed.SCRAPE,
+    observed.TRACE,
 )
