@@ -172,9 +172,21 @@ class Engine:
         pool = BlockingPool(settings.execution.blocking_threads)
         self._stack.callback(pool.close)
         found = await pool.call(discover, settings)
-        kept = settings.execution_log
-        events = MemoryExecutionLogStore(kept.retained_runs, kept.compact_after)
-        self.history = await self._stack.enter_async_context(History(events, clock, self.meters))
+        self._observe(clock)
+        starter = self._starter = await self._admit(clock, pool)
+        self._control(clock, starter, found)
+        await self.tracker.start()
+        self._stack.push_async_callback(self.tracker.stop)
+        limit = settings.watchdog.limit.total_seconds()
+        watchdog = Watchdog(limit, starter.live.values, self.meters)
+        await self._stack.enter_async_context(watchdog)
+        self._supervise(clock, found)
+        self.ready = True
+        return self
+
+    def _observe(self, clock: LoopClock) -> None:
+        """What is known of runs."""
+        settings = self.settings
         self.feed = EventFeed(clock, settings=settings, meters=self.meters)
         self.results = ResultStore(settings, clock)
         self.logs = LogStore(settings, clock)
@@ -188,6 +200,13 @@ class Engine:
             progress=self.progress,
             meters=self.meters,
         )
+
+    async def _admit(self, clock: LoopClock, pool: BlockingPool) -> Starter:
+        """The stores, and what starts runs."""
+        settings = self.settings
+        kept = settings.execution_log
+        events = MemoryExecutionLogStore(kept.retained_runs, kept.compact_after)
+        self.history = await self._stack.enter_async_context(History(events, clock, self.meters))
         preparer = Preparer(self.registry, settings, offload=pool.call)
         workflows = MemoryWorkflowDefinitionStore(settings.definitions.retained_versions)
         self.definitions = DefinitionService(
@@ -206,14 +225,8 @@ class Engine:
         await restore_limits(scheduler, events)
         self.approvals = Approvals(MemoryInputRequestStore(), settings, clock)
         self._stack.push_async_callback(self.approvals.close)
-        archive = await self._stack.enter_async_context(
-            ExecutionArchive(
-                MemoryExecutionArchiveStore(),
-                MemoryNodeCheckpointStore(settings.restart, pool.call),
-                settings,
-                self.meters,
-            )
-        )
+        outputs = MemoryNodeCheckpointStore(settings.restart, pool.call)
+        archive = ExecutionArchive(MemoryExecutionArchiveStore(), outputs, settings, self.meters)
         starter = Starter(
             settings=settings,
             definitions=self.definitions,
@@ -230,35 +243,31 @@ class Engine:
             ),
             pool=pool,
             clock=clock,
-            archive=archive,
+            archive=await self._stack.enter_async_context(archive),
             history=self.history,
             secrets=EnvironmentSecrets(masker=self.masker),
         )
-        self._starter = starter
-        restarts = Restarts(starter, archive, self.definitions, preparer)
-        desk = Desk(starter, self.tracker, scheduler, restarts)
+        self._restarts = Restarts(starter, archive, self.definitions, preparer)
+        self.meters.before_scrape.append(starter.report_counts)
+        return starter
+
+    def _control(self, clock: LoopClock, starter: Starter, found: Found) -> None:
+        """The pipeline of commands."""
+        settings, control = self.settings, self.settings.control
+        desk = Desk(starter, self.tracker, starter.scheduler, self._restarts)
         self.bus = PluginBus(desk)
-        control = settings.control
         trail = AuditTrail(self._emit, clock.wall, control.audit_rows, self.masker.mask_json)
+        reviewers = (*self._reviewers, *found.reviewers)
         self.sequencer = Sequencer(
             settings,
             clock,
             desk,
             trail,
-            Reviewers((*self._reviewers, *found.reviewers), control.review_timeout.total_seconds()),
+            Reviewers(reviewers, control.review_timeout.total_seconds()),
             IdempotencyWindow(settings, clock.now),
         )
         self._stack.push_async_callback(self.sequencer.close)
         self.gateway = ControlGateway(starter, self.sequencer, self.tracker, trail)
-        self.meters.before_scrape.append(starter.report_counts)
-        await self.tracker.start()
-        self._stack.push_async_callback(self.tracker.stop)
-        limit = settings.watchdog.limit.total_seconds()
-        watchdog = Watchdog(limit, starter.live.values, self.meters)
-        await self._stack.enter_async_context(watchdog)
-        self._supervise(clock, found)
-        self.ready = True
-        return self
 
     def _supervise(self, clock: LoopClock, found: Found) -> None:
         floor = Floor(self.settings, clock, self.feed, self.gateway, self._emit, self.meters)

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from reactivex import operators as ops
 
-from yukta_rx import ExecutionSupervisor, PauseWorkflow, Proposal
+from yukta_rx import ExecutionSupervisor, PauseWorkflow
 
 LIMIT = 3
 WINDOW = timedelta(seconds=60)
@@ -74,5 +74,4 @@ pause_on_failure_storm.types = ("node.message_failed", "execution.finished")
 
 def pause(execution_id, failures):
     """The command, with its reason for the audit."""
-    command = PauseWorkflow(execution_id=execution_id)
-    return Proposal(command, f"{failures} messages failed")
+    return PauseWorkflow(execution_id, reason=f"{failures} messages failed")

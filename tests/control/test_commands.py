@@ -262,3 +262,14 @@ async def test_a_key_must_be_visible_text(key):
         await idempotency.run(("s", "w", key), {}, Starts())
 
     assert caught.value.members["parameter"] == "Idempotency-Key"
+
+
+@virtual_time
+async def test_a_command_is_written_as_people_say_it_and_carries_its_reason():
+    async with live_run() as (engine, run):
+        command = PauseNode(run.execution_id, "out", reason="look at it")
+        result = await run.send(command)
+
+        assert command == PauseNode(execution_id=run.execution_id, node_id="out")
+        assert rows(engine, run) == [("APPLIED", "look at it")]
+    assert result.reason == "look at it"

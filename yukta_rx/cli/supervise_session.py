@@ -21,7 +21,7 @@ from yukta_rx.cli import texts
 from yukta_rx.cli.console import EXIT_LIMIT, CliError
 from yukta_rx.cli.follow import PATIENCE, RETRY_MS, Follower, passes
 from yukta_rx.cli.signals import Signals
-from yukta_rx.control.commands import Command, NodeCommand
+from yukta_rx.control.commands import Command, OfNode
 from yukta_rx.control.supervision import Proposal, drive, event_of, supervisor_of
 from yukta_rx.control.supervisors import Backoff
 from yukta_rx.errors import YuktaError
@@ -268,10 +268,10 @@ def _form(proposal: Proposal) -> dict[str, Any]:
     """A command as a batch has it, with an id, so that it can be sent again."""
     command = proposal.command
     form: dict[str, Any] = {"type": command.name(), "executionId": command.execution_id}
-    if isinstance(command, NodeCommand):
+    if isinstance(command, OfNode):
         form["nodeId"] = command.node_id
     defaults = {name: default for name, (_, default) in command.own_fields().items()}
     form |= {name: value for name, value in command.arguments().items() if value != defaults[name]}
-    if proposal.reason is not None:
-        form["reason"] = proposal.reason
+    if (reason := proposal.reason or command.reason) is not None:
+        form["reason"] = reason
     return {**form, "commandId": proposal.command_id or uuid.uuid4().hex}

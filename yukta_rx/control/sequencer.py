@@ -82,6 +82,8 @@ class Sequencer:
             IdempotencyKeyReusedError: the command id came with another command before.
         """
         command = submission.command
+        if submission.reason is None and command.reason is not None:
+            submission = replace(submission, reason=command.reason)
         if submission.command_id is None:
             return await self._in_turn(submission, uuid.uuid4().hex)
         scope = (command.execution_id, "", submission.command_id)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.gateway import ControlGateway
+    from yukta_rx.control.supervisors import SupervisorHost
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.http.auth import Guard
     from yukta_rx.http.host_origin import HostOrigin
@@ -60,6 +61,10 @@ class ServedEngine(Protocol):
     @property
     def gateway(self) -> ControlGateway:
         """Starts, commands and reads."""
+
+    @property
+    def supervisors(self) -> SupervisorHost:
+        """Programs that steer runs."""
 
     @property
     def tracker(self) -> Tracker:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from yukta_rx.engine.run import Run
 
 
+_COMMON: Final = frozenset({"execution_id", "node_id", "reason"})
+
+
 class Outcome(StrEnum):
     """What became of a command."""
 
@@ -86,6 +89,8 @@ class Effect:
 class Command(ABC):
     """An instruction to the run `execution_id`, live or not; most are a `RunCommand`.
 
+    `reason` is why, for the audit; who hands the command in may say it instead.
+
     Class attributes:
         role: the least role that may give it.
         scope: path of the resource that it is about.
@@ -110,7 +115,8 @@ class Command(ABC):
     starts: ClassVar[bool] = False
     body_only: ClassVar[frozenset[str]] = frozenset()
 
-    execution_id: str
+    execution_id: str = field(kw_only=False)
+    reason: str | None = field(default=None, compare=False)
 
     @classmethod
     def name(cls) -> str:
@@ -147,7 +153,7 @@ class Command(ABC):
                 ... if item.default is MISSING else item.default,
             )
             for item in fields(cls)
-            if item.name not in ("execution_id", "node_id")
+            if item.name not in _COMMON
         }
 
     @classmethod
@@ -158,7 +164,7 @@ class Command(ABC):
             ValidationError: a field is unknown, missing or of the wrong type; lists every fault.
         """
         hints = get_type_hints(cls)
-        known = {_camel(item.name): item for item in fields(cls)}
+        known = {_camel(item.name): item for item in fields(cls) if item.name != "reason"}
         faults = [
             Fault(json_pointer([key]), "unknown_field", f"{cls.name()} has no field {key}")
             for key in values
@@ -219,7 +225,7 @@ class OfNode(Command):
 
     scope: ClassVar[str] = "/api/executions/{executionId}/nodes/{nodeId}"
 
-    node_id: str
+    node_id: str = field(kw_only=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

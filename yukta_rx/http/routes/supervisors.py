@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 
 from yukta_rx.control.seat import VIA
 from yukta_rx.control.supervision import Proposal
@@ -17,16 +17,8 @@ if TYPE_CHECKING:
     from yukta_rx.http.call import Call
 
 
-class _Supervised(Protocol):
-    """An engine that runs supervisors; `app.Engine` does."""
-
-    @property
-    def supervisors(self) -> SupervisorHost:
-        """Its supervisors."""
-
-
 def _host(call: Call) -> SupervisorHost:
-    return cast("_Supervised", call.engine).supervisors
+    return call.engine.supervisors
 
 
 async def all_supervisors(call: Call) -> web.StreamResponse:
