@@ -16,6 +16,7 @@ _TITLES: Final = {
     "commands": "Runs: steer",
     "sessions": "Sessions and workflows",
     "streams": "What happens",
+    "supervisors": "Supervisors",
     "plugins": "Node types",
     "server": "The server",
 }

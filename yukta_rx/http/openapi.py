@@ -29,6 +29,7 @@ _NOTES: Final = {
     "commands": "Steer runs; an answered command is in force.",
     "sessions": "Sessions and their workflows.",
     "streams": "What happens, as it happens or as a page.",
+    "supervisors": "Programs that steer runs.",
     "plugins": "Node types.",
     "server": "The server itself.",
 }
