@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 pytestmark = pytest.mark.feature("DUR-01")
 
@@ -54,3 +60,37 @@ async def test_a_key_is_part_of_the_history_of_its_run(client: Any, make: Any) -
     assert [item["type"] for item in items[:2]] == ["RUN_STARTED", "IDEMPOTENCY_KEY"]
     assert items[1]["key"] == "k-1"
     assert "fingerprint" not in items[1]
+
+
+class Broken(MemoryExecutionLogStore):
+    """A store that cannot be written for a while."""
+
+    down = False
+
+    def _append(self, events: Sequence[Any]) -> None:
+        if self.down:
+            raise OSError("no space left on device")
+        super()._append(events)
+
+
+async def test_a_server_whose_log_cannot_be_written_is_not_ready_and_says_so(
+    client: Any, make: Any, engine: Any
+) -> None:
+    await client.session_with(make.line())
+    broken = Broken(10, 1000)
+    engine.history._store = broken
+    execution_id = await client.start()
+    broken.down = True
+    await client.ended(execution_id)
+    while not engine.history.failing:
+        await asyncio.sleep(0.01)
+    ready, health = await client("GET", "/health/ready"), await client("GET", "/health")
+    refused = await client("POST", "/api/workflow/s/w/start", {})
+    broken.down = False
+    while engine.history.failing:
+        await asyncio.sleep(0.01)
+
+    assert [answer.status for answer in (ready, health, refused)] == [503, 503, 503]
+    assert [ready.code, refused.code] == ["store_unavailable", "store_unavailable"]
+    assert health.body["components"]["log"]["status"] == "DOWN"
+    assert (await client("GET", "/health/ready")).status == 200

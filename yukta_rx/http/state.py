@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.gateway import ControlGateway
+    from yukta_rx.control.history import History
     from yukta_rx.control.supervisors import SupervisorHost
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.http.auth import Guard
@@ -61,6 +62,10 @@ class ServedEngine(Protocol):
     @property
     def gateway(self) -> ControlGateway:
         """Starts, commands and reads."""
+
+    @property
+    def history(self) -> History:
+        """What is written of runs and commands."""
 
     @property
     def supervisors(self) -> SupervisorHost:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from yukta_rx import __version__
-from yukta_rx.errors import Fault, UnavailableError, json_pointer
+from yukta_rx.errors import Fault, StoreUnavailableError, UnavailableError, json_pointer
 from yukta_rx.http.call import JSON, STRANGER
 from yukta_rx.http.exposition import exposition
 from yukta_rx.http.route import MAX_PAGE
@@ -68,9 +68,10 @@ async def health(call: Call) -> web.StreamResponse:
     fault = _not_ready(call) or _not_alive(call)
     tracker = {"status": "UP" if fault is None else "DOWN"}
     # Memory stores answer as long as the process does, and need neither a lease nor a disk.
+    log = "DOWN" if call.engine.history.failing else "UP"
     components = {
         "store": {"status": "UP", "type": str(call.engine.settings.profile)},
-        "log": {"status": "UP", "type": "memory"},
+        "log": {"status": log, "type": str(call.engine.settings.execution_log.store_type)},
         "tracker": tracker,
         "lease": {"status": "UP", "leader": True},
         "disk": {"status": "UP", "used": False},
@@ -140,9 +141,11 @@ def _not_alive(call: Call) -> UnavailableError | None:
 
 
 def _not_ready(call: Call) -> UnavailableError | None:
-    if call.engine.ready and not call.shared.closing:
-        return None
-    return UnavailableError("the server is shutting down", code="shutting_down")
+    if not call.engine.ready or call.shared.closing:
+        return UnavailableError("the server is shutting down", code="shutting_down")
+    if call.engine.history.failing:
+        return StoreUnavailableError("the execution log cannot be written; the log says why")
+    return None
 
 
 def _health(

@@ -19,7 +19,7 @@ ROUTES: Final[tuple[Route, ...]] = (
             tag="server",
             role=None,
             responses={200: resources.Health},
-            errors=("shutting_down", "recovering"),
+            errors=("shutting_down", "recovering", "store_unavailable"),
             also=also,
         )
         for path, handler, summary, also in (
