@@ -94,6 +94,19 @@ class Run(Steerable):
         signals: what its nodes wait for signals with; None if nobody could send one.
     """
 
+    status = TaskStatus.PENDING
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: dict[str, Any] | None = None
+    _verdict: _Verdict | None = None
+    # Of a terminal, where the others may finish all the same.
+    _first_failure: dict[str, Any] | None = None
+    _draining = False
+    _circuit: Circuit | None = None
+    _opening: asyncio.Task[None] | None = None
+    _version = 0
+    _snapshots = 0
+
     def __init__(
         self,
         prepared: PreparedWorkflow,
@@ -122,12 +135,8 @@ class Run(Steerable):
         self.prepared = prepared
         self.definition = prepared.definition
         self.session_id = session_id
-        self.status = TaskStatus.PENDING
         self.about: Mapping[str, Any] = about or {}
         self.traceparent: str | None = self.about.get(TRACEPARENT)
-        self.started_at: datetime | None = None
-        self.ended_at: datetime | None = None
-        self.error: dict[str, Any] | None = None
         self.children = Children(self, descent or Descent(), start_child, settings.sub_workflow)
         self._lineage = lineage or self.execution_id
         self._payload = without_engine_members(payload)
@@ -141,25 +150,15 @@ class Run(Steerable):
         self._clock = LoopClock(self._loop)
         self._voice = Voice(self, self._clock.wall, emit, publish)
         self._lines = LineRelay(self._loop, self._voice.line)
-        self._verdict: _Verdict | None = None
         self._options = options or prepared.definition.options
-        self._first_failure: dict[str, Any] | None = None
-        """Of a terminal, where the others may finish all the same."""
-        self._draining = False
         self.signals = signals
-        self._circuit: Circuit | None = None
-        self._version = 0
-        self._snapshots = 0
         self.rates: dict[Edge, RateMeter] = {}
         self._timers: list[Timer] = []
         self._tasks = Tasks(self._loop, lambda: None)
         self._plugins = OpenPlugins(self._pool, self._tasks)
         self._replay = replay
         self._shared = shared_inputs(prepared, replay)
-        self._recording: Recording | None = None
-        if recorder is not None:
-            self._recording = Recording(recorder, prepared, self._shared)
-        self._opening: asyncio.Task[None] | None = None
+        self._recording = recorder and Recording(recorder, prepared, self._shared)
         self._gave_up: asyncio.Future[None] = self._loop.create_future()
         self.nodes = self._make_nodes()
         if step_mode:
