@@ -60,7 +60,7 @@ PUBLIC = [
 ]
 
 # Forks one child per module from a process that has loaded the libraries but nothing of ours, so
-# each module is the first of yukta_rx to be imported, and all of them take half a minute at most.
+# each module is the first of yukta_rx to be imported; as many at a time as there are processors.
 IMPORT_EACH_ALONE = """
 import importlib, json, os, sys
 for library in (
@@ -68,8 +68,12 @@ for library in (
     "prometheus_client", "aiohttp", "aiohttp.web", "aiohttp_sse", "cachetools", "asyncio", "pytest",
 ):
     importlib.import_module(library)
-failed = []
+room = os.cpu_count() or 1
 for name in json.load(sys.stdin):
+    if room:
+        room -= 1
+    else:
+        os.wait()
     child = os.fork()
     if child == 0:
         try:
@@ -78,7 +82,11 @@ for name in json.load(sys.stdin):
             print(f"{name}: {error!r}", flush=True)
             os._exit(1)
         os._exit(0)
-    os.waitpid(child, 0)
+try:
+    while True:
+        os.wait()
+except ChildProcessError:
+    pass
 """
 
 

@@ -23,7 +23,7 @@ from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.engine.steering import Steerable
 from yukta_rx.engine.sub_workflow import Children, Descent, StartChild
 from yukta_rx.engine.voice import Voice, ignore
-from yukta_rx.errors import DeadlineExceededError, RunAbortedError
+from yukta_rx.errors import RunAbortedError
 from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus, advance
@@ -158,7 +158,9 @@ class Run(Steerable):
         self._plugins = OpenPlugins(self._pool, self._tasks)
         self._replay = replay
         self._shared = shared_inputs(prepared, replay)
-        self._recording = recorder and Recording(recorder, prepared, self._shared)
+        self._recording: Recording | None = None
+        if recorder is not None:
+            self._recording = Recording(recorder, prepared, self._shared)
         self._gave_up: asyncio.Future[None] = self._loop.create_future()
         self.nodes = self._make_nodes()
         if step_mode:
@@ -370,8 +372,7 @@ class Run(Steerable):
 
     def _overdue(self) -> None:
         detail = f"the run was active for its whole deadline of {self._timeout:g} s"
-        error = {"code": DeadlineExceededError.codes[0], "detail": detail}
-        self._end_with(TaskStatus.TIMED_OUT, error)
+        self._end_with(TaskStatus.TIMED_OUT, {"code": "deadline_exceeded", "detail": detail})
 
     def _give_up(self) -> None:
         if self._circuit is not None:
