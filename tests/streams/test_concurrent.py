@@ -606,3 +606,19 @@ async def test_skipping_waits_for_the_calls_that_are_out() -> None:
     # Skipped is what goes in while it is on: nothing here, as the calls were out all the time.
     assert seen.values[:2] == [5, 3]
     assert sorted(seen.values) == [1, 3, 5, 100, 200]
+
+
+@pytest.mark.parametrize(("holds", "peak"), [(False, 4), (True, 10)])
+@virtual_time
+async def test_calls_that_hold_their_elements_have_room_for_them_beside_the_edge(
+    holds: bool, peak: int
+) -> None:
+    sleepy = Sleepy(dict.fromkeys(range(30), 1.0))
+    body = ConcurrentBody(sleepy, 10, True, holds=holds)
+    source = ops.merge(from_iterable(range(30)), name="in", prefetch=4)
+    seen = subscribed(source.pipe(ops.call(body)))
+
+    await asyncio.sleep(20)
+
+    assert sleepy.peak == peak
+    assert seen.values == list(range(30))
