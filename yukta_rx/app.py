@@ -207,6 +207,7 @@ class Engine:
         kept = settings.execution_log
         events = MemoryExecutionLogStore(kept.retained_runs, kept.compact_after)
         self.history = await self._stack.enter_async_context(History(events, clock, self.meters))
+        self.history.on_left_out = self.tracker.losses.left_out
         preparer = Preparer(self.registry, settings, offload=pool.call)
         workflows = MemoryWorkflowDefinitionStore(settings.definitions.retained_versions)
         self.definitions = DefinitionService(

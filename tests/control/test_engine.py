@@ -308,7 +308,7 @@ async def test_a_start_may_override_the_options_of_the_definition(registry):
         )
         with pytest.raises(ValidationError) as caught:
             await engine.gateway.start(
-                StartRequest(session_id="s", workflow_id="numbers", options={"lossless": True})
+                StartRequest(session_id="s", workflow_id="numbers", options={"lossless": 1})
             )
         run = engine._starter.live[started.execution_id]
 

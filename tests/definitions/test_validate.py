@@ -341,11 +341,26 @@ class TestNotExecuted:
 
     def test_options_are_looked_at_too(self, faults, doc):
         options = {"onTerminalFailure": "FINISH_OTHERS", "lossless": True}
-        document = doc.line(options=options)
+        buffers = [{"size": 1}, {"size": 1, "overflow": "DROP_NEWEST"}]
 
-        assert faults(document, unsupported=UNSUPPORTED_POLICY_KEYS) == [
-            ("not_supported", "/options/lossless"),
-        ]
+        for buffer in buffers:
+            document = doc.line(doc.engine("a", edgeBuffer=buffer), options=options)
+            assert faults(document) == [("invalid_option", "/nodes/1/config/engine/edgeBuffer")]
+        for overflow in ("SPILL", "BLOCK"):
+            buffer = {"size": 1, "overflow": overflow}
+            assert faults(doc.line(doc.engine("a", edgeBuffer=buffer), options=options)) == []
+        assert faults(doc.line(options=options)) == []
+
+    def test_a_lossless_workflow_is_told_which_node_and_option_loses(self, examine, doc):
+        document = doc.line(doc.engine("a", edgeBuffer={"size": 1}), options={"lossless": True})
+
+        (fault,) = examine(document).faults
+
+        assert fault.detail == (
+            "edgeBuffer.overflow DROP_OLDEST (the default) of node `a` drops messages, and "
+            "options.lossless asks that none is lost: use SPILL or BLOCK, or take lossless out"
+        )
+        assert fault.node_id == "a"
 
     def test_a_build_that_executes_a_key_takes_it(self, examine, doc):
         document = doc.line(doc.engine("a", placement={"pool": "p"}))

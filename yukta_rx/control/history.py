@@ -45,6 +45,7 @@ from yukta_rx.observe.frames import showable
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import timedelta
 
     from yukta_rx.control.start_request import Plan
@@ -93,6 +94,8 @@ class History:
         self._closing = False
         self.failing = False
         """Whether the last write failed."""
+        self.on_left_out: Callable[[str, str], None] = lambda _execution_id, _node_id: None
+        """Told of the end of a node that is not written: the run, the node."""
 
     # -- life
 
@@ -195,6 +198,7 @@ class History:
         """Write an event that no run and no command says."""
         if len(self._waiting) >= WAITING and isinstance(event, NodeFinished):
             self._count("node")
+            self.on_left_out(event.execution_id, event.node_id)
             return
         self._waiting.append(event)
         self._put += 1

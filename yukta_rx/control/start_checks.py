@@ -12,6 +12,7 @@ from pydantic import ValidationError as PydanticError
 
 from yukta_rx.control.commands.breakpoint import SetBreakpoint
 from yukta_rx.control.tickets import priority_fault
+from yukta_rx.definitions.node_checks import lossy_buffer
 from yukta_rx.definitions.parse import fault_of
 from yukta_rx.engine.run import Run
 from yukta_rx.errors import ConflictError, Fault, NotFoundError, ValidationError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.start_request import StartRequest
     from yukta_rx.definitions.prepare import PreparedWorkflow
+    from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.pool import BlockingPool
 
 
@@ -42,15 +44,26 @@ def _options(given: Mapping[str, Any] | None) -> Iterator[Fault]:
     if not given:
         return
     try:
-        options = RunOptions.model_validate(dict(given))
+        RunOptions.model_validate(dict(given))
     except PydanticError as error:
         for item in error.errors():
             found = fault_of(dict(given), item)
             yield Fault(f"/options{found.pointer}", found.code, found.detail)
-        return
-    if options.lossless:
-        detail = "this version does not check that nothing is lost"
-        yield Fault("/options/lossless", "not_supported", detail)
+
+
+def check_lossless(options: RunOptions, definition: WorkflowDefinition) -> RunOptions:
+    """Return the options of a run, which the workflow can honour.
+
+    Raises:
+        ValidationError: no message may be lost, and buffers drop some; lists every one.
+    """
+    if not options.lossless:
+        return options
+    found = (lossy_buffer(node.node_id, node.policy) for node in definition.nodes)
+    faults = [Fault("/options/lossless", "invalid_option", text) for text in found if text]
+    if faults:
+        raise ValidationError(faults)
+    return options
 
 
 def _engine_members(payload: Any) -> Iterator[Fault]:

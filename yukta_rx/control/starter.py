@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from yukta_rx.control.continuation import archived
 from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.control.pending_start import PendingStart, Started
-from yukta_rx.control.start_checks import breakpoints_of, check_request
+from yukta_rx.control.start_checks import breakpoints_of, check_lossless, check_request
 from yukta_rx.control.start_request import Plan, StartRequest
 from yukta_rx.durability.stores.queued_starts import QueuedStart
 from yukta_rx.engine.progress import new_counts
@@ -185,7 +185,7 @@ class Starter:
             prepared=prepared,
             base_dir=base_dir,
             timeout=session.config.execution_timeout,
-            options=_options_of(definition, request),
+            options=check_lossless(_options_of(definition, request), definition),
             breakpoints=breakpoints_of(
                 request.breakpoints, execution_id, prepared, self._settings, self._pool
             ),

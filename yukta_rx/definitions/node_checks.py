@@ -118,6 +118,18 @@ def check_backoff(node: DraftNode, spec: PluginSpec) -> Iterator[NodeFault]:
         yield NodeFault(engine_place("retry", "maxBackoffMs"), "invalid_option", detail)
 
 
+def lossy_buffer(node_id: str | None, policy: NodePolicy | None) -> str | None:
+    """Return what is wrong with a node in a workflow that must lose no message; None if nothing."""
+    buffer = None if policy is None else policy.edge_buffer
+    if buffer is None or not buffer.overflow.drops:
+        return None
+    written = "" if "overflow" in buffer.model_fields_set else " (the default)"
+    return (
+        f"edgeBuffer.overflow {buffer.overflow}{written} of node `{node_id}` drops messages, and "
+        "options.lossless asks that none is lost: use SPILL or BLOCK, or take lossless out"
+    )
+
+
 def ports_of(node: DraftNode, policy: NodePolicy, spec: PluginSpec) -> frozenset[str] | None:
     """Return the named ports that edges may leave the node by, None if they are not known."""
     try:

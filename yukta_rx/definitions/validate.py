@@ -18,6 +18,7 @@ from yukta_rx.definitions.node_checks import (
     check_policy,
     engine_place,
     find_spec,
+    lossy_buffer,
 )
 from yukta_rx.definitions.parse import fault_at, read_definition
 from yukta_rx.errors import DefinitionError, Fault
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.plugins.registry import PluginRegistry
 
-UNSUPPORTED_POLICY_KEYS: Final = frozenset({"placement", "lossless"})
+UNSUPPORTED_POLICY_KEYS: Final = frozenset({"placement"})
 """What a document may say but this version does not execute; saying it is refused."""
 
 _HOPELESS = 4
@@ -169,7 +170,7 @@ class _Check:
         graph.run()
         self.faults += graph.faults
         self.warnings += graph.warnings
-        self._options_not_executed()
+        self._lossless()
 
     def specs_by_id(self) -> dict[str, PluginSpec]:
         found = ((node, self.specs.get(node.index)) for node in self.nodes.values())
@@ -226,10 +227,15 @@ class _Check:
         if known and PluginKind.TRIGGER not in kinds:
             self._fault(("nodes",), "no_trigger", "no node is a trigger: nothing would start")
 
-    def _options_not_executed(self) -> None:
-        if self.draft.options.lossless and "lossless" in self.unsupported:
-            place = ("options", "lossless")
-            self._fault(place, "not_supported", _not_executed("options.lossless"))
+    def _lossless(self) -> None:
+        """A workflow that must lose nothing has no buffer that drops."""
+        if not self.draft.options.lossless:
+            return
+        for node in self.draft.nodes:
+            if (detail := lossy_buffer(node.node_id, node.policy)) is not None:
+                self._fault(
+                    ("nodes", node.index, *engine_place("edgeBuffer")), "invalid_option", detail
+                )
 
 
 _SAYS_SOMETHING: Final[Mapping[str, Callable[[NodePolicy], bool]]] = {

@@ -59,6 +59,18 @@ def totals(nodes: Iterable[NodeRuntime]) -> dict[str, int]:
     return sums
 
 
+def outcome(run: Run, seconds: float) -> RunOutcome:
+    """How a run ended that took so many seconds."""
+    return RunOutcome(
+        execution_id=run.execution_id,
+        status=run.status,
+        error=run.error,
+        totals=run.totals(),
+        nodes={node.id: node.state() for node in run.nodes.values()},
+        seconds=seconds,
+    )
+
+
 def new_counts(nodes: Iterable[NodeRuntime]) -> Iterator[tuple[str, str, int]]:
     """What plugins have counted since the last call: node type, outcome, how many."""
     for node in nodes:

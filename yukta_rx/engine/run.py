@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.engine.asking import signals_of
 from yukta_rx.engine.assembly import shared_inputs, wire
 from yukta_rx.engine.lines import LineRelay
+from yukta_rx.engine.losses import lossless_fault, untold
 from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
-from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
+from yukta_rx.engine.progress import RunOutcome, in_document_order, outcome, snapshot, totals
 from yukta_rx.engine.recording import Recorder, Recording
 from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.engine.steering import Steerable
@@ -37,7 +38,7 @@ from yukta_rx.streams.clock import LoopClock, Timer
 from yukta_rx.streams.pool import BlockingPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -220,7 +221,7 @@ class Run(Steerable):
                 if self._own_pool:
                     self._pool.close()
                 self._finish()
-        return self._outcome(self._clock.now() - began)
+        return outcome(self, self._clock.now() - began)
 
     async def _until_done(self) -> None:
         """Open the plugins, wire and run the circuit, or go on waiting for either."""
@@ -282,6 +283,8 @@ class Run(Steerable):
             status, self.error = self._verdict.status, self._verdict.error
         elif self._first_failure is not None:
             status, self.error = TaskStatus.FAILURE, self._first_failure
+        elif self._options.lossless and (fault := lossless_fault(self.nodes.values())) is not None:
+            status, self.error = TaskStatus.FAILURE, fault
         else:
             status = TaskStatus.STOPPED if self._draining and cut else TaskStatus.SUCCESS
         self._advance(status)
@@ -292,16 +295,6 @@ class Run(Steerable):
         error = {} if self.error is None else {"error": self.error}
         data = {"status": str(self.status), "totals": sums, **error, **self._lines.losses()}
         self._voice.event("execution.finished", data)
-
-    def _outcome(self, seconds: float) -> RunOutcome:
-        return RunOutcome(
-            execution_id=self.execution_id,
-            status=self.status,
-            error=self.error,
-            totals=self.totals(),
-            nodes={node.id: node.state() for node in self.nodes.values()},
-            seconds=seconds,
-        )
 
     def _context_of(self, node: NodeRuntime) -> NodeContext:
         return NodeContext(
@@ -485,6 +478,10 @@ class Run(Steerable):
     def totals(self) -> dict[str, int]:
         """Messages that triggers emitted, that reached terminals, that failed, were dropped."""
         return totals(self.nodes.values())
+
+    def losses(self) -> Iterable[tuple[str, str, int]]:
+        """Messages lost that no event tells: node id, UNROUTED or DISCARDED, how many."""
+        return untold(self.nodes.values())
 
     def snapshot(self) -> dict[str, Any]:
         """The run as API.md's `ProgressSnapshot`, with its edges; `version` grows each time."""

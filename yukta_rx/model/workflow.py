@@ -45,7 +45,7 @@ class RunOptions(DocumentModel):
 
     Attributes:
         on_terminal_failure: what a failing terminal means for the other branches.
-        lossless: whether every place where messages can be lost is refused.
+        lossless: whether a run that lost a message ends FAILURE; buffers that drop are refused.
     """
 
     on_terminal_failure: OnTerminalFailure = OnTerminalFailure.FAIL_FAST

@@ -131,6 +131,11 @@ class Journal(ABC, Generic[T]):
         return self._ring.first > 1
 
     @property
+    def lost(self) -> int:
+        """How many items were here and are gone."""
+        return self._ring.first - 1
+
+    @property
     def in_use(self) -> bool:
         """Whether somebody follows."""
         return bool(self._readers)

@@ -177,6 +177,11 @@ class LogChannel(Journal[LogLine]):
     def _expire(self) -> None:
         self.expire(self._store.clock.now() - self._store.ttl)
 
+    @property
+    def lost(self) -> int:
+        """How many lines were here and are gone, from among those that are kept too."""
+        return self._places.last - self._counted
+
     # -- making room
 
     def trim(self) -> None:

@@ -102,7 +102,7 @@ class ResultStore(JournalStore[ResultChannel]):
         clock: tells the time.
 
     Attributes:
-        on_drop: called with the number of results that came after the end of their run.
+        on_drop: called with the id of a run of which a result came after its end.
     """
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
@@ -115,7 +115,7 @@ class ResultStore(JournalStore[ResultChannel]):
             renew=True,
         )
         self._retained = group.retained_events
-        self.on_drop: Callable[[int], None] = lambda _n: None
+        self.on_drop: Callable[[str], None] = lambda _execution_id: None
 
     def channel(self, execution_id: str, session_id: str) -> ResultChannel:
         """Return the channel of a run, made if it is new."""
@@ -127,7 +127,7 @@ class ResultStore(JournalStore[ResultChannel]):
 
     def refuse(self, execution_id: str) -> None:
         """Count a result that came after the end of its run."""
-        self.on_drop(1)
+        self.on_drop(execution_id)
         told = "run %s: a result came after EXECUTION_END and was dropped"
         log.warning(told, execution_id, extra=log_fields(execution_id))
 

@@ -13,10 +13,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.observe.losses import Ledger
 from yukta_rx.observe.progress import ProgressSnapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
     from yukta_rx.model.status import TaskStatus
@@ -79,6 +80,9 @@ class LiveRun(Protocol):
     def snapshot(self) -> dict[str, Any]:
         """`ProgressSnapshot` with `edges`; its version grows with each call."""
 
+    def losses(self) -> Iterable[tuple[str, str, int]]:
+        """Messages lost that no event tells: node id, UNROUTED or DISCARDED, how many so far."""
+
 
 class Watched:
     """One run that is tracked.
@@ -89,10 +93,11 @@ class Watched:
         last: the last look at it, whole.
         final: the snapshot at its end.
         edges: the edges at its end, as JSON.
+        losses: what it lost, as far as it is not read from the run itself.
         waiters: who waits for its end.
     """
 
-    __slots__ = ("edges", "final", "last", "run", "state", "waiters")
+    __slots__ = ("edges", "final", "last", "losses", "run", "state", "waiters")
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -100,6 +105,7 @@ class Watched:
         self.last: dict[str, Any] | None = None
         self.final: ProgressSnapshot | None = None
         self.edges = b"[]"
+        self.losses = Ledger()
         self.waiters: set[asyncio.Future[None]] = set()
 
     @property

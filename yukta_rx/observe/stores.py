@@ -11,6 +11,8 @@ from yukta_rx.observe.journal import Budget, Journal
 from yukta_rx.observe.shelf import Shelf
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from yukta_rx.streams.clock import Clock
 
 J = TypeVar("J", bound=Journal[Any])
@@ -28,6 +30,9 @@ class JournalStore(Generic[J]):
         capacity: how many journals are kept.
         max_bytes: what they may hold together, roughly.
         renew: whether reading begins the time anew.
+
+    Attributes:
+        on_clear: called with a journal that was let go, and is empty by now.
     """
 
     def __init__(
@@ -36,8 +41,9 @@ class JournalStore(Generic[J]):
         self.clock = clock
         self.budget = Budget(max_bytes, self._relieve)
         self._shelf: Shelf[J] = Shelf(
-            clock, ttl=ttl, capacity=capacity, gone=Journal.clear, renew=renew
+            clock, ttl=ttl, capacity=capacity, gone=self._clear, renew=renew
         )
+        self.on_clear: Callable[[J], None] = lambda _journal: None
 
     def __len__(self) -> int:
         return len(self._shelf)
@@ -62,6 +68,10 @@ class JournalStore(Generic[J]):
         """Keep a new journal."""
         self._shelf.put(execution_id, journal)
         return journal
+
+    def _clear(self, journal: J) -> None:
+        journal.clear()
+        self.on_clear(journal)
 
     def _relieve(self) -> None:
         budget = self.budget

@@ -25,6 +25,7 @@ from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.times import rfc3339
 from yukta_rx.observe.frames import showable
 from yukta_rx.observe.line_quota import Dropped, LineQuota
+from yukta_rx.observe.losses import LossBook
 from yukta_rx.observe.progress import ProgressSnapshot
 from yukta_rx.observe.sampler import LiveRun, Sampler, Watched, complete, without_edges
 from yukta_rx.observe.sessions import SessionBook
@@ -72,6 +73,9 @@ class Tracker:
         logs: gets the lines.
         progress: gets the snapshots.
         meters: where nodes, runs and losses are counted.
+
+    Attributes:
+        losses: what each run lost.
     """
 
     def __init__(
@@ -99,6 +103,7 @@ class Tracker:
             capacity=group.max_executions,
             gone=self._gone,
         )
+        self.losses = LossBook(self._runs, results, logs, self._telemetry)
         self._inbox: deque[ExecutionEvent | Dropped] = deque()
         self._outbox: deque[ExecutionEvent] = deque()
         self._published = 0
@@ -111,7 +116,6 @@ class Tracker:
         self._sampler = Sampler(clock, feed, progress, self._runs.live)
         feed.on_listen = self._sampler.wake
         progress.on_follow = self._followed
-        results.on_drop = lambda n: self._telemetry.dropped("result", "late", n)
         meters.watch("yukta.tracker.queue.depth", lambda: len(self._inbox) + len(self._outbox))
         meters.watch("yukta.tracker.queue.age", self._age)
 
@@ -156,7 +160,7 @@ class Tracker:
         if event.type == "node.log":
             waiting = self._lines.take(event)
             if waiting is not event:
-                self._telemetry.dropped("log", "overflow")
+                self.losses.dropped("log", "overflow", event)
             if waiting is None:
                 return
             self._inbox.append(waiting)
@@ -354,7 +358,7 @@ class Tracker:
             log.exception("an event could not be applied and is lost: %r", event, extra=about)
             if event.type == "node.log":
                 self._lines.gone(event)
-            self._telemetry.dropped("state", "defect")
+            self.losses.dropped("state", "defect", event)
 
     def _apply(self, event: ExecutionEvent) -> None:
         watched = self._runs.get(event.execution_id)
@@ -363,17 +367,17 @@ class Tracker:
         if watched is None:
             # What belongs to no run that is kept: at least nothing of a run's own.
             if event.type.startswith(OWN):
-                self._telemetry.dropped("state", "late")
+                self.losses.dropped("state", "late", event)
                 return
         elif not watched.state.apply(event):
-            self._telemetry.dropped("state", "late")
+            self.losses.dropped("state", "late", event)
             return
         elif event.type == "node.status":
             node = watched.state.nodes[event.node_id or ""]
             if node.status.terminal:
                 self._telemetry.node_ended(node)
         elif event.type == "edge.dropped":
-            self._telemetry.edge_dropped(event.data["overflow"], event.data["count"])
+            self.losses.edge_dropped(watched, event)
         elif event.type == "execution.queued":
             # Before all that the run itself will show.
             shown = {**without_edges(self._bare(watched.state)), "version": 0}
@@ -381,8 +385,8 @@ class Tracker:
         elif event.type == "execution.started":
             self._telemetry.run_started(watched.state)
         elif event.type == "execution.finished":
+            event = self.losses.finished(watched, event, self._lines.lost(event.execution_id))
             self._finish(watched)
-            event = self._with_lost_lines(event)
         if self._tracing.spans and watched is not None:
             self._tracing.applied(event, watched.state)
         self._outbox.append(event)
@@ -409,20 +413,11 @@ class Tracker:
         watched = self._runs.get(event.execution_id)
         if watched is None or watched.state.ended:
             self._lines.gone(event)
-            self._telemetry.dropped("log", "late")
+            self.losses.dropped("log", "late", event)
             return
         channel = self._logs.channel(event.execution_id, event.session_id)
         data = {"cursor": str(channel.append(event)), **event.data}
         self._outbox.append(msgspec.structs.replace(event, data=data))
-
-    def _with_lost_lines(self, finished: ExecutionEvent) -> ExecutionEvent:
-        """The end of a run says how many of its lines were dropped, if any were."""
-        lost = self._lines.lost(finished.execution_id)
-        # Those that never got here, since threads wrote more than the loop could take.
-        before = finished.data.get("droppedLines", 0)
-        self._telemetry.dropped("log", "overflow", before)
-        data = {**finished.data, "droppedLines": before + lost}
-        return msgspec.structs.replace(finished, data=data) if lost else finished
 
     # -- beginnings and ends
 

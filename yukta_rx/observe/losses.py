@@ -1,0 +1,187 @@
+"""The loss ledger: what each run lost, by place, node and reason, with the ids of some.
+
+Places: `edge` (messages), `results`, `log` (lines), `events` (facts that came too late to be told),
+`recording` (outputs that are not whole, so that no restart can replay them) and `history` (rows of
+the execution log). Samples that were coalesced are no losses, and a slow client of a stream is
+told so itself. A ledger grows with the nodes of its run and not with what is lost.
+
+Feature: OBS-01.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.observe.logs import LogChannel, LogStore
+    from yukta_rx.observe.results import ResultChannel, ResultStore
+    from yukta_rx.observe.sampler import LiveRun, Watched
+    from yukta_rx.observe.shelf import Shelf
+    from yukta_rx.observe.telemetry import RunTelemetry
+
+SAMPLE: Final = 10
+"""Ids that one row names at most: the first that were lost."""
+
+_PLACE: Final = {"log": "log", "state": "events", "result": "results"}
+"""The place of what the meter `yukta.tracker.dropped` calls so."""
+
+_HELD: Final = "DROP_HELD"
+_DISCARDED: Final = "DISCARDED"
+
+
+class Ledger:
+    """The losses of one run."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str | None, str], tuple[int, list[str]]] = {}
+
+    def add(
+        self,
+        place: str,
+        reason: str,
+        count: int = 1,
+        node_id: str | None = None,
+        sample: Iterable[str] = (),
+    ) -> None:
+        """Add `count` losses; 0 changes nothing."""
+        if count < 1:
+            return
+        before, ids = self._rows.get((place, node_id, reason), (0, []))
+        known = [*ids, *sample][:SAMPLE]
+        self._rows[place, node_id, reason] = (before + count, known)
+
+    def add_untold(self, run: LiveRun) -> None:
+        """Add what a run itself says was lost on its edges and no event has told."""
+        for node_id, reason, count in run.losses():
+            # What an operator dropped counts as discarded, and an event has told it.
+            told = self.count("edge", node_id, _HELD) if reason == _DISCARDED else 0
+            self.add("edge", reason, count - told, node_id)
+
+    def count(self, place: str, node_id: str | None, reason: str) -> int:
+        """How many of one kind were lost."""
+        return self._rows.get((place, node_id, reason), (0, []))[0]
+
+    def copy(self) -> Ledger:
+        """Another ledger with the same rows."""
+        made = Ledger()
+        made._rows = dict(self._rows)
+        return made
+
+    def items(self) -> Iterator[dict[str, Any]]:
+        """Yield every row: `{place, nodeId?, reason, count, sample}`, in a stable order."""
+        for place, node_id, reason in sorted(self._rows, key=lambda key: (key[0], key[1] or "")):
+            count, sample = self._rows[place, node_id, reason]
+            named = {} if node_id is None else {"nodeId": node_id}
+            yield {"place": place, **named, "reason": reason, "count": count, "sample": sample}
+
+
+class LossBook:
+    """The ledgers of all runs that are kept, and the meters of what is lost.
+
+    Args:
+        runs: the runs; each holds its ledger.
+        results: their results.
+        logs: their log lines.
+        telemetry: counts losses for all runs together.
+    """
+
+    __slots__ = ("_logs", "_results", "_runs", "_telemetry")
+
+    def __init__(
+        self,
+        runs: Shelf[Watched],
+        results: ResultStore,
+        logs: LogStore,
+        telemetry: RunTelemetry,
+    ) -> None:
+        self._runs = runs
+        self._results = results
+        self._logs = logs
+        self._telemetry = telemetry
+        results.on_drop = self._late_result
+        results.on_clear = lambda channel: self._cleared("results", channel)
+        logs.on_clear = lambda channel: self._cleared("log", channel)
+
+    def of(self, execution_id: str, unrecorded: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """What a run has lost so far: `{lossless, items}`; nothing of a run that is not kept.
+
+        Args:
+            execution_id: the run.
+            unrecorded: nodes whose output is not recorded as a whole, and why.
+        """
+        watched = self._runs.get(execution_id)
+        ledger = Ledger() if watched is None else watched.losses.copy()
+        if watched is not None and watched.run is not None:
+            ledger.add_untold(watched.run)
+        for node_id, reason in (unrecorded or {}).items():
+            ledger.add("recording", reason, 1, node_id)
+        for place, channel in (
+            ("results", self._results.get(execution_id)),
+            ("log", self._logs.get(execution_id)),
+        ):
+            if channel is not None:
+                ledger.add(place, "retention", channel.lost)
+        items = list(ledger.items())
+        return {"lossless": not items, "items": items}
+
+    # -- what was lost
+
+    def dropped(self, type: str, kind: str, event: ExecutionEvent) -> None:
+        """An event was dropped; see `RunTelemetry.dropped`."""
+        self._telemetry.dropped(type, kind)
+        self._add(event.execution_id, _PLACE[type], kind, 1, event.node_id)
+
+    def edge_dropped(self, watched: Watched, event: ExecutionEvent) -> None:
+        """An `edge.dropped` event came."""
+        data = event.data
+        self._telemetry.edge_dropped(data["overflow"], data["count"])
+        count, sample = data["count"], data["sample"]
+        watched.losses.add("edge", data["overflow"], count, event.node_id, sample)
+
+    def left_out(self, execution_id: str, node_id: str) -> None:
+        """The end of a node was not written to the execution log, since too much waited."""
+        self._add(execution_id, "history", "overflow", 1, node_id)
+
+    def finished(self, watched: Watched, event: ExecutionEvent, lost_lines: int) -> ExecutionEvent:
+        """The run has ended, and is there for the last time.
+
+        Args:
+            watched: the run.
+            event: its `execution.finished`.
+            lost_lines: log lines that were dropped since too many waited.
+
+        Returns:
+            The event, which says how many lines were dropped in all, if any were.
+        """
+        if watched.run is not None:
+            watched.losses.add_untold(watched.run)
+        # Those that never got here, since threads wrote more than the loop could take.
+        before = event.data.get("droppedLines", 0)
+        self._telemetry.dropped("log", "overflow", before)
+        watched.losses.add("log", "overflow", before)
+        if not lost_lines:
+            return event
+        data = {**event.data, "droppedLines": before + lost_lines}
+        return msgspec.structs.replace(event, data=data)
+
+    def _late_result(self, execution_id: str) -> None:
+        self._telemetry.dropped("result", "late")
+        self._add(execution_id, "results", "late", 1)
+
+    def _cleared(self, place: str, channel: ResultChannel | LogChannel) -> None:
+        """All of a channel was let go before its run was."""
+        self._add(channel.execution_id, place, "expired", channel.lost)
+
+    def _add(
+        self, execution_id: str, place: str, reason: str, count: int, node_id: str | None = None
+    ) -> None:
+        watched = self._runs.get(execution_id)
+        if watched is not None:
+            watched.losses.add(place, reason, count, node_id)
