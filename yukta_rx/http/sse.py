@@ -2,7 +2,8 @@
 
 A stream writes what its reader has, all at once, and reads on when the socket took it. So a slow
 client costs one batch and what its reader bounds, whatever the pace of the runs. One that takes
-nothing for the send timeout is cut off; it resumes by id.
+nothing for the send timeout is cut off; it resumes by id. One that has everything is written to
+without its task, see `yukta_rx.observe.circle`.
 
 Feature: OBS-01.
 """
@@ -13,21 +14,59 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from aiohttp import web
 from aiohttp_sse import EventSourceResponse
 
 from yukta_rx.http.state import LOG
-from yukta_rx.observe.frames import closing, retry_line
+from yukta_rx.observe.frames import PING, closing, retry_line
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    from collections.abc import Callable, Sequence
 
+    from aiohttp.abc import AbstractStreamWriter
+
+    from yukta_rx.observe.frames import Frame
     from yukta_rx.observe.reader import Reader
 
 RETRY_MS: Final = 2000
 """Milliseconds after which a client should come back."""
 
+BEHIND: Final = 64 * 1024
+"""Bytes not yet taken by the kernel with which a client is behind: where asyncio stops a writer."""
+
 _LAST_WORDS: Final = 1.0
 """Seconds that a client gets at shutdown to take the last frame."""
+
+
+def _named(frames: Sequence[Frame]) -> bytes:
+    return b"".join([frame.sse() for frame in frames])
+
+
+def _plain(frames: Sequence[Frame]) -> bytes:
+    return b"".join([frame.sse(False) for frame in frames])
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _named_chunk(frames: Sequence[Frame]) -> bytes:
+    return _chunk(_named(frames))
+
+
+def _plain_chunk(frames: Sequence[Frame]) -> bytes:
+    return _chunk(_plain(frames))
+
+
+_JOIN: Final = {True: _named, False: _plain}
+_PACK: Final = {
+    (True, True): _named_chunk,
+    (False, True): _plain_chunk,
+    # A client of HTTP/1.0 knows no chunks; its stream ends with the connection.
+    (True, False): _named,
+    (False, False): _plain,
+}
+_PING_CHUNK: Final = _chunk(PING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +81,34 @@ class StreamTimes:
     ping: float = 15.0
     send: float = 10.0
 
+    @property
+    def look(self) -> float:
+        """Seconds between two looks at all streams."""
+        return min(self.ping / 2, self.send / 4)
+
 
 class EventStream(EventSourceResponse):
-    """One stream; its watch cuts a stalled client off and tells when one has gone.
+    """One stream; `look` pings its client, cuts a stalled one off and tells when one has gone.
 
-    A timer that looks now and then replaces a timeout around each write, which would cost more
-    than the write.
+    All streams are looked at now and then by one timer: a task for pings and a timeout around each
+    write would cost more than the writes.
+
+    Args:
+        times: how patient it is.
+        reader: where its frames come from.
+        named: whether frames carry `event:`.
     """
 
-    def __init__(self, times: StreamTimes, reader: Reader[Any]) -> None:
+    def __init__(self, times: StreamTimes, reader: Reader[Any], *, named: bool) -> None:
         super().__init__(ping_interval=times.ping, send_timeout=times.send, sep="\n")
         self._times = times
         self._reader = reader
-        self._loop = asyncio.get_running_loop()
+        self._named = named
         self._busy_since: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._ping_at = asyncio.get_running_loop().time() + times.ping
+        self._transport: asyncio.WriteTransport | None = None
+        self._ping_bytes = PING
+        self.pack: Callable[[Sequence[Frame]], bytes] = _JOIN[named]
         self.stalled = False
 
     @property
@@ -64,41 +116,68 @@ class EventStream(EventSourceResponse):
         """Whether a write waits for the client."""
         return self._busy_since is not None
 
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        """Send the headers; unlike its base, it starts no task."""
+        if self.prepared:
+            return self._payload_writer
+        self._set_tcp_user_timeout(request)
+        writer = await web.StreamResponse.prepare(self, request)
+        if request.version >= (1, 1):
+            self.pack = _PACK[self._named, True]
+            self._ping_bytes = _PING_CHUNK
+        self._transport = request.transport
+        return writer
+
+    def is_connected(self) -> bool:
+        """Whether the client is still there."""
+        return self._transport is not None and not self._transport.is_closing()
+
     async def push(self, data: bytes) -> None:
         """Write, and wait while the socket takes no more.
 
         Raises:
             ConnectionError: the client has gone, or was cut off.
         """
-        self._busy_since = self._loop.time()
+        self._busy_since = asyncio.get_running_loop().time()
         await self.write(data)
+        if self._payload_writer is not None:
+            # The writer itself waits only now and then, and knows nothing of what `take` wrote.
+            await self._payload_writer.drain()
         self._busy_since = None
 
-    def watch(self) -> None:
-        """Begin to look after the client, until `unwatch`."""
-        self._timer = self._loop.call_later(self._times.send / 4, self._look)
+    async def push_frames(self, frames: Sequence[Frame]) -> None:
+        """Write frames; see `push`."""
+        await self.push(_JOIN[self._named](frames))
 
-    def unwatch(self) -> None:
-        """Stop looking."""
-        if self._timer is not None:
-            self._timer.cancel()
+    def take(self, data: bytes) -> bool:
+        """Write what `pack` made if the client is not behind; says whether it did."""
+        transport = self._transport
+        if (
+            transport is None
+            or transport.is_closing()
+            or transport.get_write_buffer_size() > BEHIND
+        ):
+            return False
+        transport.write(data)
+        return True
 
     def cut(self) -> None:
         """Drop the connection without waiting for the client."""
-        if self._req is not None and self._req.transport is not None:
-            self._req.transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
-    def _look(self) -> None:
+    def look(self, now: float) -> None:
+        """See how the client is at a time of the loop."""
         if not self.is_connected():
-            # The ping found out. Where handlers are not cancelled, nobody else tells the reader.
+            # Where handlers are not cancelled, nobody else tells the reader.
             self._reader.close()
-            return
-        since = self._busy_since
-        if since is not None and self._loop.time() - since >= self._times.send:
-            self.stalled = True
-            self.cut()
-            return
-        self.watch()
+        elif self._busy_since is not None:
+            if now - self._busy_since >= self._times.send:
+                self.stalled = True
+                self.cut()
+        elif now + self._times.look / 2 >= self._ping_at:
+            self._ping_at = now + self._times.ping
+            self.take(self._ping_bytes)
 
 
 @dataclass(eq=False, slots=True)
@@ -116,6 +195,7 @@ class OpenStreams:
     def __init__(self, times: StreamTimes) -> None:
         self._times = times
         self._open: set[_Open] = set()
+        self._timer: asyncio.TimerHandle | None = None
         self._closing: str | None = None
 
     def __len__(self) -> int:
@@ -136,23 +216,21 @@ class OpenStreams:
         if task is None:
             raise RuntimeError("a stream is served by a task")
         with reader:
-            stream = EventStream(self._times, reader)
+            stream = EventStream(self._times, reader, named=named)
             opened: _Open | None = None
             try:
                 await stream.prepare(request)
-                stream.watch()
+                reader.connect(stream)
                 opened = _Open(task, stream, self._closing)
                 self._open.add(opened)
-                await _write(opened, reader, named=named, greet=greet)
+                self._look_later()
+                await _write(opened, reader, greet=greet)
             except ConnectionError:
                 if stream.stalled:
                     LOG.info("an event stream was cut off: its client took nothing in time")
             finally:
                 if opened is not None:
                     self._open.discard(opened)
-                stream.unwatch()
-                if stream.prepared:
-                    stream.stop_streaming()
         return stream
 
     async def close(self, reason: str) -> None:
@@ -172,17 +250,29 @@ class OpenStreams:
             opened.stream.cut()
         await asyncio.wait(tasks, timeout=_LAST_WORDS)
 
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._times.look, self._look)
 
-async def _write(opened: _Open, reader: Reader[Any], *, named: bool, greet: bool) -> None:
+    def _look(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for opened in tuple(self._open):
+            opened.stream.look(now)
+        if self._open:
+            self._look_later()
+
+
+async def _write(opened: _Open, reader: Reader[Any], *, greet: bool) -> None:
     stream = opened.stream
     try:
         if greet and opened.closing is None:
             await stream.push(retry_line(RETRY_MS))
         while opened.closing is None and (frames := await reader.frames()):
-            await stream.push(b"".join([frame.sse(named) for frame in frames]))
+            await stream.push_frames(frames)
     except asyncio.CancelledError:
         # `close` cancels to end a wait for the next event; all else is the client's leaving.
         if opened.closing is None or opened.task.uncancel() > 0:
             raise
     if opened.closing is not None:
-        await stream.push(closing(opened.closing).sse(named))
+        await stream.push_frames([closing(opened.closing)])

@@ -2,6 +2,7 @@
 
 The ring holds the events; a subscriber holds numbers. So a thousand subscribers that never read
 cost a thousand short lists of integers, and an event is encoded once, when the first one reads it.
+Streams that have read everything wait in a circle of those that want the same, see `Circle`.
 
 Facts are numbered and delivered in order, each once, or their loss is told. Samples
 (`execution.progress`, `node.stats`, `edge.stats`) have no number: of each key only the newest is
@@ -12,6 +13,7 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from yukta_rx.errors import (
@@ -21,6 +23,7 @@ from yukta_rx.errors import (
 )
 from yukta_rx.model.events import SAMPLE_TYPES, ExecutionEvent
 from yukta_rx.model.weight import weigh
+from yukta_rx.observe.circle import Circle
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.frames import Frame, closing
 from yukta_rx.observe.journal import Gap
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.metrics import Meters
+    from yukta_rx.observe.circle import Outlet, Pack
     from yukta_rx.streams.clock import LoopClock
 
 CAPACITY: Final = 256
@@ -162,6 +166,8 @@ class EventFeed:
         self._max_weight = int(group.replay_max_bytes)
         self._ring: Ring[Entry] = Ring()
         self._subscriptions: set[FeedSubscription] = set()
+        self._alone: set[FeedSubscription] = set()  # those in no circle
+        self._circles: dict[tuple[EventFilter, Pack], Circle] = {}
         self._sampling: set[FeedSubscription] = set()
         self._newest: dict[str, dict[SampleKey, Entry]] = {}
 
@@ -213,14 +219,23 @@ class EventFeed:
             return
         ring = self._ring
         seq = ring.last + 1
-        ring.append(Entry(event, self.id_of(seq)), OVERHEAD + weigh(event.data))
+        entry, weight = Entry(event, self.id_of(seq)), OVERHEAD + weigh(event.data)
+        ring.append(entry, weight)
         while len(ring) > self._size or (ring.weight > self._max_weight and len(ring) > 1):
             ring.pop()
-        for subscription in self._subscriptions:
-            if subscription.wants_all or subscription.filters.matches(event):
-                subscription.offer(seq)
         if event.type == "execution.finished":
             self._newest.pop(event.execution_id, None)
+            for subscription in self._sampling:
+                # The last samples of a run go before its end, which each does by itself.
+                if subscription.has_samples:
+                    self.part(subscription)
+        for subscription in self._alone:
+            if subscription.wants_all or subscription.filters.matches(event):
+                subscription.offer(seq)
+        # After those who are alone: who leaves a circle here was offered this event already.
+        for circle in tuple(self._circles.values()):
+            if circle.filters.matches(event):
+                circle.add(seq, entry, weight)
 
     def _publish_sample(self, event: ExecutionEvent) -> None:
         entry = Entry(event, None)
@@ -278,6 +293,7 @@ class EventFeed:
             made.finish(closing("shutting_down"))
             return made
         self._subscriptions.add(made)
+        self._alone.add(made)
         if filters.takes_samples:
             self._sampling.add(made)
             self._catch_up(made)
@@ -322,8 +338,37 @@ class EventFeed:
         entry = self._newest.get(event.execution_id, {}).get(sample_key(event))
         return entry.event if entry is not None else None
 
+    def meet(self, subscription: FeedSubscription, outlet: Outlet) -> None:
+        """A subscription that has everything waits for more with those that want the same."""
+        key = (subscription.filters, outlet.pack)
+        circle = self._circles.get(key)
+        if circle is None:
+            circle = Circle(asyncio.get_running_loop(), *key)
+        circle.join(subscription, outlet)
+        self._circles[key] = circle  # again, as the last of the others may just have left
+        subscription.circle = circle
+        self._alone.discard(subscription)
+
+    def part(self, subscription: FeedSubscription) -> None:
+        """A subscription goes on alone, from where those of its circle are."""
+        circle = subscription.circle
+        if circle is not None:
+            circle.leave(subscription)
+            self.alone(subscription)
+
+    def alone(self, subscription: FeedSubscription) -> None:
+        """A subscription has left its circle."""
+        circle, subscription.circle = subscription.circle, None
+        self._alone.add(subscription)
+        if circle is not None and not circle.members:
+            key = (circle.filters, circle.pack)
+            if self._circles.get(key) is circle:
+                del self._circles[key]
+
     def detach(self, subscription: FeedSubscription) -> None:
         """A subscription gets nothing more."""
+        self.part(subscription)
+        self._alone.discard(subscription)
         self._subscriptions.discard(subscription)
         self._sampling.discard(subscription)
         if not self._sampling:

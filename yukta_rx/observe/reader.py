@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 if TYPE_CHECKING:
+    from yukta_rx.observe.circle import Outlet
     from yukta_rx.observe.frames import Frame
 
 T = TypeVar("T")
@@ -56,6 +57,18 @@ class Reader(ABC, Generic[T]):
     def _let_go(self) -> None:
         """Take leave of the source; called once."""
 
+    def _parked(self) -> None:
+        """The consumer begins to wait: everything was pulled."""
+
+    def _resumed(self) -> None:
+        """The consumer waits no more."""
+
+    def connect(self, outlet: Outlet) -> None:
+        """Let frames that come while the consumer waits go past it, where a source can do that.
+
+        The consumer writes what it gets to the same place, in the same form, before it asks again.
+        """
+
     # -- reading
 
     async def take(self, limit: int = BATCH) -> list[T]:
@@ -84,10 +97,12 @@ class Reader(ABC, Generic[T]):
                 self.close()
                 break
             self._waiter = asyncio.get_running_loop().create_future()
+            self._parked()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
+                self._resumed()
         return []
 
     def wake(self) -> None:

@@ -15,6 +15,7 @@ from yukta_rx.observe.reader import Reader
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from yukta_rx.observe.circle import Circle, Outlet
     from yukta_rx.observe.feed import Entry, EventFeed, SampleKey
     from yukta_rx.observe.filters import EventFilter
     from yukta_rx.streams.clock import Timer
@@ -33,6 +34,7 @@ class FeedSubscription(Reader[Frame]):
         filters: what it wants.
         wants_all: whether that is everything.
         dropped: events that it lost because it read too slowly.
+        circle: with whom it waits, while it has everything and its frames need no task.
     """
 
     __slots__ = (
@@ -48,11 +50,13 @@ class FeedSubscription(Reader[Frame]):
         "_lost",
         "_lost_from",
         "_lost_to",
+        "_outlet",
         "_over_now",
         "_pending",
         "_room",
         "_samples",
         "_ticked",
+        "circle",
         "dropped",
         "filters",
         "wants_all",
@@ -87,6 +91,8 @@ class FeedSubscription(Reader[Frame]):
         self._flush_timer: Timer | None = None
         self._heartbeat_timer: Timer | None = None
         self._ticked = False
+        self._outlet: Outlet | None = None
+        self.circle: Circle | None = None
         if heartbeat:
             self._beat_later()
 
@@ -126,6 +132,12 @@ class FeedSubscription(Reader[Frame]):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
+    def fell_behind(self, seqs: Iterable[int]) -> None:
+        """Its circle could not write these to it; it goes on by itself."""
+        self._feed.alone(self)
+        for seq in seqs:
+            self.offer(seq)
+
     def offer_sample(self, key: SampleKey, entry: Entry) -> None:
         """A wanted sample was taken; it takes the place of the one before."""
         samples = self._samples
@@ -147,8 +159,15 @@ class FeedSubscription(Reader[Frame]):
     # -- reading
 
     @property
+    def has_samples(self) -> bool:
+        """Whether samples wait."""
+        return bool(self._samples)
+
+    @property
     def position(self) -> str:
         """The id up to which everything was handed out: what to resume behind."""
+        if self.circle is not None and self.circle.first is not None:
+            return self._feed.id_of(self.circle.first - 1)
         if self._lost:
             return self._feed.id_of(self._lost_from - 1)
         return self._feed.id_of(self._pending[0] - 1 if self._pending else self._feed.head_seq)
@@ -210,14 +229,25 @@ class FeedSubscription(Reader[Frame]):
     def _frame(self, kept: Frame) -> Frame:
         return kept
 
+    def connect(self, outlet: Outlet) -> None:
+        """Wait in the circle of those who want the same, from the next wait on."""
+        self._outlet = outlet
+
+    def _parked(self) -> None:
+        if self._outlet is not None:
+            self._feed.meet(self, self._outlet)
+
+    def _resumed(self) -> None:
+        self._feed.part(self)
+
     def _let_go(self) -> None:
+        self._feed.forget(self)
         for timer in (self._flush_timer, self._heartbeat_timer):
             if timer is not None:
                 timer.cancel()
         self._flush_timer = self._heartbeat_timer = None
         self._pending.clear()
         self._samples.clear()
-        self._feed.forget(self)
 
     # -- losses and timers
 
