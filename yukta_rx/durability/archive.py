@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
@@ -25,12 +26,12 @@ from yukta_rx.model.weight import weigh
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.durability.stores.archive import ArchivedRun, ExecutionArchiveStore
-    from yukta_rx.durability.stores.checkpoints import NodeCheckpoint, NodeCheckpointStore
+    from yukta_rx.durability.stores.checkpoints import NodeCheckpoint, NodeCheckpointStore, Rows
     from yukta_rx.metrics import Meters
     from yukta_rx.model.message import Message
 
@@ -163,17 +164,18 @@ class ExecutionArchive:
         """What is recorded of each node of a run."""
         return await self._checkpoints.states(execution_id)
 
-    def reader(self, execution_id: str, node_id: str) -> Callable[[], AsyncIterator[CheckpointRow]]:
+    def reader(self, execution_id: str, node_id: str) -> Rows:
         """What opens the recorded output of a node, and fails if that is not whole any more."""
 
-        async def rows() -> AsyncIterator[CheckpointRow]:
+        async def rows() -> AsyncGenerator[CheckpointRow, None]:
             state = (await self._checkpoints.states(execution_id)).get(node_id)
             if state is None or not state.complete:
                 raise StoreUnavailableError(
                     f"the output of node {node_id} of run {execution_id} is not kept any more"
                 )
-            async for row in self._checkpoints.read(execution_id, node_id):
-                yield row
+            async with aclosing(self._checkpoints.read(execution_id, node_id)) as stored:
+                async for row in stored:
+                    yield row
 
         return rows
 

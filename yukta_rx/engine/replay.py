@@ -9,8 +9,9 @@ Feature: CTL-04.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.engine.opening import Ready
 from yukta_rx.errors import EngineError
@@ -21,11 +22,8 @@ from yukta_rx.streams.plan import ERROR_PORT, DeadLetter
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    from yukta_rx.durability.stores.checkpoints import CheckpointRow
+    from yukta_rx.durability.stores.checkpoints import Rows
     from yukta_rx.model.message import Message
-
-Rows: TypeAlias = "Callable[[], AsyncIterator[CheckpointRow]]"
-"""Opens a recorded output, from its beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,10 @@ NO_REPLAY: Final = Replay()
 def _emitter(node_id: str, rows: Rows) -> Callable[[], AsyncIterator[Any]]:
     async def emit() -> AsyncIterator[Any]:
         try:
-            async for row in rows():
-                for port, msg in row.messages:
-                    yield _leaving(port, msg)
+            async with aclosing(rows()) as recorded:
+                async for row in recorded:
+                    for port, msg in row.messages:
+                        yield _leaving(port, msg)
         except Exception as error:
             # Not a failure of the node's plugin, which is not called.
             raise EngineError(f"what node {node_id} emitted cannot be read: {error}") from error

@@ -26,7 +26,7 @@ from yukta_rx.model.weight import weigh
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
     from pathlib import Path
 
     from yukta_rx.config.store_settings import RestartGroup
@@ -259,7 +259,7 @@ class MemoryNodeCheckpointStore:
             for node_id, one in outputs.items()
         }
 
-    async def read(self, execution_id: str, node_id: str) -> AsyncIterator[CheckpointRow]:
+    async def read(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
         """The rows of a node, drawn as they are asked for."""
         output = self._runs.get(execution_id, {}).get(node_id)
         if output is None:
@@ -268,13 +268,12 @@ class MemoryNodeCheckpointStore:
             yield row
         if output.file is None:
             return
-        reader: IO[bytes] = await self._in_thread(output.file.path.open, "rb")
-        try:
-            while lines := await self._in_thread(reader.readlines, CHUNK):
-                for line in lines:
-                    yield decode_row(line, node_id)
-        finally:
-            await self._in_thread(reader.close)
+        # Opened anew for each piece: a reader that is cut off in a thread would leave it open.
+        place = 0
+        while lines := await self._in_thread(_piece, output.file.path, place):
+            place += sum(map(len, lines))
+            for line in lines:
+                yield decode_row(line, node_id)
 
     async def clear(self, execution_id: str) -> None:
         """Forget a run."""
@@ -318,6 +317,12 @@ class _File:
             # It may still hold what found no room on the disk.
             self.close()
         self.path.unlink(missing_ok=True)
+
+
+def _piece(path: Path, place: int) -> list[bytes]:
+    with path.open("rb") as file:
+        file.seek(place)
+        return file.readlines(CHUNK)
 
 
 def _emptied(folder: Path) -> None:

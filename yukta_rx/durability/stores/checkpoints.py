@@ -6,7 +6,7 @@ Feature: DUR-02.
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 import msgspec
 
@@ -15,7 +15,7 @@ from yukta_rx.model import codec
 from yukta_rx.model.message import NO_HEADERS, Message, Several
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 
 ROW_MESSAGES: Final = 100
 """Messages that a row holds at most, unless one input alone gave more."""
@@ -78,6 +78,10 @@ class NodeCheckpoint(msgspec.Struct, frozen=True):
     complete: bool = False
     reason: str | None = None
     messages: int = 0
+
+
+Rows: TypeAlias = "Callable[[], AsyncGenerator[CheckpointRow, None]]"
+"""Opens a recorded output, from its beginning."""
 
 
 class NodeCheckpointStore(Protocol):
@@ -144,7 +148,7 @@ class NodeCheckpointStore(Protocol):
     async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
         """What is known of each node of a run, by node id."""
 
-    def read(self, execution_id: str, node_id: str) -> AsyncIterator[CheckpointRow]:
+    def read(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
         """The rows of a node, drawn as they are asked for.
 
         Raises:
