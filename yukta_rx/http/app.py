@@ -25,6 +25,7 @@ from yukta_rx.http.host_origin import HostOrigin
 from yukta_rx.http.openapi import openapi_document
 from yukta_rx.http.pulse import Pulse
 from yukta_rx.http.router_paths import router_paths
+from yukta_rx.http.routes import ui
 from yukta_rx.http.sse import OpenStreams, StreamTimes
 from yukta_rx.http.state import LOG, SHARED, Shared
 from yukta_rx.http.table import ROUTES
@@ -69,6 +70,7 @@ def create_app(engine: ServedEngine, *, times: StreamTimes | None = None) -> web
         for path in route.paths:
             for method in (route.method, *route.also):
                 app.router.add_route(method, paths[path], handler, expect_handler=expect)
+    app.router.add_get(ui.EVENTS_CLIENT, ui.events_client)
     app.on_response_prepare.append(_finish_headers)
     app.on_shutdown.append(_end_streams)
     app.cleanup_ctx.append(_lifetime)
