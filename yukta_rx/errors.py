@@ -138,6 +138,7 @@ class NotFoundError(YuktaError):
         "version_not_found",
         "execution_not_found",
         "node_not_found",
+        "edge_not_found",
         "plugin_not_found",
         "approval_not_found",
         "command_not_found",

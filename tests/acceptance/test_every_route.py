@@ -120,6 +120,7 @@ async def test_every_route_of_a_real_server_does_what_it_says() -> None:
         execution_id, other_id = await starts(call)
         await reads(call, execution_id)
         await graphs(call, execution_id)
+        await explanations(call, execution_id)
         await streams(call, execution_id)
         await held_messages(call, execution_id)
         await admission(call)
@@ -242,6 +243,16 @@ async def graphs(call: Client, execution_id: str) -> None:
         headers={"Accept": "text/vnd.mermaid"},
     )
     assert "even<br/>FILTER<br/>RUNNING" in run
+
+
+async def explanations(call: Client, execution_id: str) -> None:
+    """Why a run stands where it does, and a look into one of its edges."""
+    why = "/api/executions/{executionId}/why"
+    facts = (await call("GET", why, executionId=execution_id, query={"node": "out"}))["facts"]
+    assert facts[0]["nodeId"] == "out"
+    tap = "/api/executions/{executionId}/edges/{source}/{target}/tap"
+    edge = {"executionId": execution_id, "source": "in", "target": "even"}
+    assert '"payload":{"n":' in await call.frames(tap, "tap.message", **edge)
 
 
 async def starts(call: Client) -> tuple[str, str]:

@@ -36,6 +36,7 @@ COMMANDS: Mapping[str, str] = {
     "result": "result_command:command",
     "events": "events_command:command",
     "logs": "logs_command:command",
+    "tap": "tap_command:command",
     "pause": "steer_commands:pause",
     "resume": "steer_commands:resume",
     "step": "steer_commands:step",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.control import explain
+from yukta_rx.control.run_view import Fact, RunView, kept_view, live_view
+from yukta_rx.control.taps import Taps
 from yukta_rx.engine import held
-from yukta_rx.errors import BadRequestError, NotFoundError
+from yukta_rx.errors import BadRequestError, ConflictError, NotFoundError
 from yukta_rx.model.ids import id_fault
 from yukta_rx.model.status import TaskStatus
+from yukta_rx.streams.clock import LoopClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from yukta_rx.control.starter import Starter
     from yukta_rx.engine.run import Run
     from yukta_rx.observe.state import RunState
+    from yukta_rx.observe.tap import TapReader
     from yukta_rx.observe.tracker import Tracker
 
 COUNT_CAP: Final = 10_000
@@ -85,6 +91,8 @@ class RunQueries:
         self._starter = starter
         self._tracker = tracker
         self._trail = trail
+        self.taps = Taps()
+        """The edges that somebody looks into."""
 
     def session_of(self, execution_id: str) -> str | None:
         """The session of a run that is live, waits or is kept; None if there is none such."""
@@ -121,11 +129,11 @@ class RunQueries:
         run = self._starter.live.get(execution_id)
         shown = self._summary(state)
         shown["stepMode"] = run is not None and run.step_mode
-        shown["waitingOn"] = [] if run is None else list(_waiting_on(run))
         if (waiting := self._starter.scheduler.waiting(execution_id)) is not None:
             shown["queuePosition"] = waiting.position
-            shown["waitingOn"] = [waiting.why()]
-        shown["waitingOn"] += self._starter.approvals.waiting_on(execution_id)
+        shown["waitingOn"] = [
+            fact.as_dict() for fact in explain.waiting_on(self._view(execution_id))
+        ]
         shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
         if state.restarted_from is not None:
             shown["restartedFrom"] = state.restarted_from
@@ -199,6 +207,30 @@ class RunQueries:
                 nodeId=node_id,
             )
         return shown
+
+    def why(self, execution_id: str, node_id: str | None = None) -> list[dict[str, Any]]:
+        """Why a run, or a node of it, stands where it does: facts, see `explain.why`.
+
+        Raises:
+            NotFoundError: there is no such run or node.
+        """
+        return [fact.as_dict() for fact in explain.why(self._view(execution_id), node_id)]
+
+    def tap(self, execution_id: str, **wanted: Any) -> TapReader:
+        """Look into an edge of a live run; see `Taps.open`.
+
+        Raises:
+            ConflictError: the run has not begun, or has ended.
+        """
+        run = self._starter.live.get(execution_id)
+        if run is None:
+            status = self._state(execution_id).status
+            raise ConflictError(
+                f"run {execution_id} is {status}; only the edges of one that goes on can be tapped",
+                code="execution_not_running",
+                executionId=execution_id,
+            )
+        return self.taps.open(run, **wanted)
 
     def edges(self, execution_id: str) -> list[dict[str, Any]]:
         """Every edge of a run as `EdgeState`, in the document's order."""
@@ -307,6 +339,15 @@ class RunQueries:
             )
         return state
 
+    def _view(self, execution_id: str) -> RunView:
+        """A run as explanations look at it."""
+        state, now = self._state(execution_id), LoopClock(asyncio.get_running_loop()).wall()
+        if (run := self._starter.live.get(execution_id)) is not None:
+            return live_view(run, now, self._starter.approvals.waiting_on(execution_id))
+        waiting = self._starter.scheduler.waiting(execution_id)
+        queue = None if waiting is None else Fact.of(waiting.why())
+        return kept_view(state, self._snapshot(execution_id), now, queue)
+
     def _snapshot(self, execution_id: str) -> dict[str, Any]:
         self._state(execution_id)
         return self._tracker.snapshot(execution_id) or {"nodes": [], "edges": []}
@@ -315,22 +356,6 @@ class RunQueries:
         run = self._starter.live.get(state.execution_id)
         shown = state.as_dict(paused=run is not None and run.paused)
         return shown | {"recorded": self._starter.history.recorded(state.execution_id)}
-
-
-def _waiting_on(run: Run) -> Iterator[dict[str, Any]]:
-    """What keeps a live run from going on, as far as it is known here."""
-    for node in run.nodes.values():
-        if node.paused and node.paused_at is not None:
-            message = node.valve.held
-            detail = "paused; resume or step lets messages through"
-            if message is not None:
-                detail = f"held before message {message.id}; resume or step lets it through"
-            yield {
-                "kind": "PAUSE" if message is None else "BREAKPOINT",
-                "nodeId": node.id,
-                "since": node.paused_at,
-                "detail": detail,
-            }
 
 
 def _breakpoints(run: Run) -> Iterator[dict[str, Any]]:

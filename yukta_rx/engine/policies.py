@@ -6,6 +6,8 @@ events. Features: ENG-04, ENG-05.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from yukta_rx import operators as ops
@@ -35,6 +37,25 @@ class Timers(Protocol):
 
     def set_deadline(self, limit: float) -> None:
         """The node deadline in seconds from its first activity on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryWait:
+    """A message that waits for its next attempt.
+
+    Attributes:
+        message_id: the message.
+        attempt: the attempt that comes.
+        since: when the wait began.
+        due: when it ends, in seconds of the node's clock.
+        error: what the last attempt failed with.
+    """
+
+    message_id: str
+    attempt: int
+    since: datetime
+    due: float
+    error: str
 
 
 def describe(error: BaseException) -> str:
@@ -91,6 +112,7 @@ class NodePolicies:
         "_node_id",
         "_policy",
         "_say",
+        "_waits",
         "_wall",
     )
 
@@ -114,6 +136,8 @@ class NodePolicies:
         self._mask = mask
         self._discarded: dict[str, int] = {}
         """Outputs of the failed attempt at a message, by its id, until they are told."""
+        self._waits: tuple[RetryWait, ...] = ()
+        """Waits for further attempts; some of them are over."""
 
     def hold(self) -> Hold | None:
         """How much an attempt may hold back; None where nothing is held back."""
@@ -155,6 +179,18 @@ class NodePolicies:
         self._say("node.attempt_discarded", data)
         delay = {"delayMs": round(seconds * 1000), "error": self._shown(error)}
         self._say("node.retry", {"messageId": msg.id, "attempt": attempt, **delay})
+        now, told = self._clock.now(), self._mask(describe(error))
+        wait = RetryWait(msg.id, attempt, self._wall(), now + seconds, told)
+        self._waits = (*(other for other in self._waits if other.due > now), wait)
+
+    def waits(self) -> list[tuple[RetryWait, datetime]]:
+        """The messages that wait for another attempt, and when that is due if nothing pauses."""
+        now, wall = self._clock.now(), self._wall()
+        return [
+            (wait, wall + timedelta(seconds=wait.due - now))
+            for wait in self._waits
+            if wait.due > now
+        ]
 
     def failed(self, msg: Message, error: BaseException, attempts: int, action: OnError) -> None:
         """Say that a message was given up; also of a node without a policy, which fails by it."""

@@ -145,6 +145,11 @@ class _Brake:
             stage.wake()
 
 
+def is_withheld(edge: Edge) -> bool:
+    """Whether a brake is what keeps an edge without credit."""
+    return edge.credit < -_WITHHELD // 2
+
+
 def _own(msg: Message) -> Message:
     """The same message with a payload of its own; its id is not worked out for that."""
     if msg.uid is not None or not msg.origin:

@@ -14,21 +14,26 @@ LONGEST: Final = 1000
 _DEPTH: Final = 8
 
 
-def preview(payload: Any) -> str:
-    """Return the payload as JSON, cut short; takes about the same time for any size."""
+def preview(payload: Any, longest: int = LONGEST) -> str:
+    """Return the payload as JSON, cut short; takes about the same time for any size.
+
+    Args:
+        payload: any value.
+        longest: characters of the text at most.
+    """
     try:
-        text = dumps_plain(_Start().of(payload, _DEPTH)).decode()
+        text = dumps_plain(_Start(longest).of(payload, _DEPTH)).decode()
     except UnserialisablePayloadError:
         # Half a surrogate pair, say.
-        text = ascii(payload)[:LONGEST] if isinstance(payload, str) else type(payload).__name__
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        text = ascii(payload[:longest]) if isinstance(payload, str) else type(payload).__name__
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 class _Start:
     """Copies of a value as much as a preview has room for."""
 
-    def __init__(self) -> None:
-        self._left = LONGEST
+    def __init__(self, longest: int) -> None:
+        self._left = longest
 
     def of(self, value: Any, depth: int) -> Any:
         self._left -= 2

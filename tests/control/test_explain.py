@@ -1,0 +1,439 @@
+"""What a run waits for, why it stands where it does, and taps of its edges."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from yukta_rx.app import Engine
+from yukta_rx.config.settings import Settings
+from yukta_rx.control import explain
+from yukta_rx.control.run_view import EdgeView, Fact, NodeView, RunView
+from yukta_rx.control.taps import MOST
+from yukta_rx.errors import (
+    BadRequestError,
+    ConflictError,
+    NotFoundError,
+    TooManyStreamsError,
+)
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.plugins.contract import processor
+from yukta_rx.plugins.registry import PluginRegistry
+from yukta_rx.streams import StopMode
+from yukta_rx.testing.clock import virtual_time
+
+pytestmark = pytest.mark.feature("OBS-01")
+
+
+@processor("SLOW")
+async def slow(msg, cfg, ctx):
+    """Send on what came, ten seconds later."""
+    await asyncio.sleep(10)
+    return msg
+
+
+@processor("BROKEN", blocking=False)
+def broken(msg, cfg, ctx):
+    """Fail at the third message."""
+    if msg.payload["n"] == 2:
+        raise LookupError("no third message, please")
+    return msg
+
+
+@processor("TELLS", blocking=False)
+def tells(msg, cfg, ctx):
+    """Put a secret into the payload."""
+    return {"n": msg.payload["n"], "password": "open-sesame", "rest": "x" * 200}
+
+
+def line(mid: str = "SLOW", *, count: int = 0, every_ms: int = 0, **engine: Any) -> dict[str, Any]:
+    """Numbers that go through a node."""
+    config = {"count": count, "intervalMs": every_ms}
+    return {
+        "workflowId": "w",
+        "nodes": [
+            {"nodeId": "in", "type": "SEQUENCE_TRIGGER", "config": config},
+            {"nodeId": "mid", "type": mid, "config": {"engine": engine}},
+            {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+        ],
+        "edges": [{"source": "in", "target": "mid"}, {"source": "mid", "target": "out"}],
+    }
+
+
+@asynccontextmanager
+async def live_run(document: dict[str, Any], seconds: float = 5, **options: Any):
+    """An engine with a run that has gone on for some seconds."""
+    registry = PluginRegistry.load(Settings(), extra=[slow, broken, tells])
+    async with Engine(registry=registry, **options) as engine:
+        run = await engine.start("s", document)
+        await asyncio.sleep(seconds)
+        yield engine, run
+        for live in tuple(engine._starter.live.values()):
+            live.stop(StopMode.KILL)
+
+
+def told(facts: list[dict[str, Any]]) -> list[tuple[str, str | None]]:
+    """Kind and node of each fact."""
+    return [(fact["kind"], fact.get("nodeId")) for fact in facts]
+
+
+# --- waitingOn -----------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_run_that_a_slow_node_paces_says_which():
+    async with live_run(line()) as (_engine, run):
+        [reason] = run.detail["waitingOn"]
+
+    assert (reason["kind"], reason["nodeId"]) == ("BACK_PRESSURE", "mid")
+    assert reason["detail"].startswith("in can emit no more")
+
+
+@virtual_time
+async def test_a_node_that_is_paused_is_named_once_and_not_as_the_one_that_paces():
+    async with live_run(line()) as (_engine, run):
+        await run.node("mid").pause()
+        await asyncio.sleep(100)
+        reasons = run.detail["waitingOn"]
+
+    assert told(reasons) == [("PAUSE", "mid")]
+
+
+@virtual_time
+async def test_a_message_that_waits_for_its_next_attempt_is_named_with_when_that_is_due():
+    retry = {"maxAttempts": 2, "backoffMs": 20_000, "maxBackoffMs": 20_000}
+    async with live_run(line("BROKEN", count=3, retry=retry)) as (_engine, run):
+        [reason] = run.detail["waitingOn"]
+        [fact] = _engine.gateway.why(run.execution_id, "mid")
+        await asyncio.sleep(30)
+        later = run.detail["waitingOn"]
+
+    assert (reason["kind"], reason["nodeId"]) == ("BACKOFF", "mid")
+    assert "waits for attempt 2, due 20" in reason["detail"]
+    assert "no third message, please" in reason["detail"]
+    assert fact == reason
+    assert later == []
+
+
+@virtual_time
+async def test_a_run_that_flows_waits_for_nothing():
+    async with live_run(line("TELLS", every_ms=100)) as (_engine, run):
+        assert run.detail["waitingOn"] == []
+
+
+# --- why -----------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_the_chain_leads_from_a_trigger_to_the_node_that_is_paused():
+    async with live_run(line()) as (engine, run):
+        await run.node("mid").pause()
+        await asyncio.sleep(100)
+        facts = engine.gateway.why(run.execution_id, "in")
+
+    assert told(facts) == [("BACK_PRESSURE", "in"), ("PAUSE", "mid")]
+    assert facts[0]["detail"].startswith("waits for demand of mid")
+
+
+@virtual_time
+async def test_the_chain_leads_from_a_terminal_to_the_node_that_is_at_work():
+    async with live_run(line()) as (engine, run):
+        facts = engine.gateway.why(run.execution_id, "out")
+        whole = engine.gateway.why(run.execution_id)
+
+    assert told(facts) == [("INPUT", "out"), ("BUSY", "mid")]
+    assert told(whole) == [
+        ("RUNNING", None),
+        *told(facts),
+        ("BACK_PRESSURE", "in"),
+    ]
+
+
+@virtual_time
+async def test_a_run_that_failed_says_which_node_did_and_with_what():
+    async with live_run(line("BROKEN", count=5)) as (engine, run):
+        assert await run.wait() is TaskStatus.FAILURE
+        whole = engine.gateway.why(run.execution_id)
+        terminal = engine.gateway.why(run.execution_id, "out")
+
+    assert told(whole) == [("ENDED", None), ("ERROR", "mid"), ("ENDED", "mid"), ("ERROR", "mid")]
+    assert told(terminal) == [("ENDED", "out"), ("ENDED", "mid"), ("ERROR", "mid")]
+    assert "because mid failed" in terminal[0]["detail"]
+    assert terminal[-1]["detail"].startswith("LookupError: no third message, please, for message")
+
+
+@virtual_time
+async def test_a_node_that_ended_well_says_what_it_did():
+    async with live_run(line("BROKEN", count=2)) as (engine, run):
+        await run.wait()
+        [fact] = engine.gateway.why(run.execution_id, "mid")
+
+    assert fact["detail"] == "ended SUCCESS, after 2 messages in and 2 out"
+
+
+@virtual_time
+async def test_a_run_in_the_queue_says_what_it_waits_for():
+    settings = Settings(execution={"max_concurrent": 1})
+    async with live_run(line(), settings=settings) as (engine, _run):
+        second = await engine.start("s", line(), patience=0)
+        facts = engine.gateway.why(second.execution_id)
+
+    assert told(facts) == [("QUEUE", None)]
+
+
+@virtual_time
+async def test_a_node_that_there_is_not_has_no_explanation():
+    async with live_run(line()) as (engine, run):
+        with pytest.raises(NotFoundError, match="no node nowhere"):
+            engine.gateway.why(run.execution_id, "nowhere")
+        with pytest.raises(NotFoundError):
+            engine.gateway.why("nothing")
+
+
+NODES = [f"n{number}" for number in range(6)]
+NOW = "2026-01-01T00:00:00.000Z"
+
+
+@st.composite
+def views(draw: st.DrawFn) -> RunView:
+    """Any run, also such as no run can be: with edges in circles."""
+    nodes = {
+        node_id: NodeView(
+            id=node_id,
+            kind="PROCESSOR",
+            status=draw(st.sampled_from(TaskStatus)),
+            waits=draw(
+                st.sampled_from(
+                    [(), (Fact(kind="PAUSE", node_id=node_id, since=NOW, detail="paused"),)]
+                )
+            ),
+        )
+        for node_id in NODES
+    }
+    edge = st.builds(
+        EdgeView,
+        source=st.sampled_from(NODES),
+        target=st.sampled_from(NODES),
+        waiting=st.integers(0, 2),
+        blocked_since=st.sampled_from([None, NOW]),
+        blocked=st.sampled_from([0.0, 0.05, 1.0, 2.0]),
+        recording=st.booleans(),
+    )
+    return RunView(
+        status=draw(st.sampled_from(TaskStatus)),
+        since=NOW,
+        opening=draw(st.booleans()),
+        nodes=nodes,
+        edges=tuple(draw(st.lists(edge, max_size=12))),
+    )
+
+
+@given(view=views(), node_id=st.sampled_from([None, *NODES]))
+def test_an_explanation_of_any_run_ends_and_tells_of_each_node_in_one_place(
+    view: RunView, node_id: str | None
+) -> None:
+    facts = explain.why(view, node_id)
+    waiting = explain.waiting_on(view)
+
+    assert facts
+    assert facts[0].node_id == node_id
+    # At most two facts are told of one node: how it ended, and its error.
+    places = [fact.node_id for fact in facts]
+    turns = [name for at, name in enumerate(places) if at == 0 or places[at - 1] != name]
+    assert len(turns) == len(set(turns))
+    named = [(fact.kind, fact.node_id) for fact in waiting]
+    assert len(named) == len(set(named))
+
+
+# --- taps ----------------------------------------------------------------------------------------
+
+
+def tap(engine: Engine, run: Any, source: str = "in", target: str = "mid", **options: Any) -> Any:
+    """A tap of an edge."""
+    wanted = {"port": None, "max_per_sec": 5, "max_bytes": 16_384, **options}
+    return engine.gateway.tap(run.execution_id, source=source, target=target, **wanted)
+
+
+async def read(reader: Any, seconds: float) -> list[dict[str, Any]]:
+    """What a tap shows within some seconds."""
+    found: list[dict[str, Any]] = []
+    try:
+        async with asyncio.timeout(seconds):
+            while items := await reader.take():
+                found += items
+    except TimeoutError:
+        pass
+    return found
+
+
+@virtual_time
+async def test_a_slow_edge_is_seen_whole_and_the_end_is_told():
+    async with live_run(line("TELLS", count=3, every_ms=1_000), seconds=0.1) as (engine, run):
+        with tap(engine, run) as reader:
+            items = await read(reader, 100)
+        closed = reader.closed
+
+    assert [item["type"] for item in items] == ["tap.message", "tap.message", "tap.end"]
+    assert [item["payload"]["n"] for item in items[:2]] == [1, 2]
+    assert items[0]["headers"] == {}
+    assert [item["skipped"] for item in items] == [0, 0, 0]
+    assert items[0]["truncated"] is False
+    assert closed
+
+
+@virtual_time
+async def test_a_fast_edge_is_sampled_and_says_how_many_passed_unseen():
+    document = line("BROKEN", every_ms=10)
+    document["nodes"][1]["type"] = "TELLS"
+    async with live_run(document) as (engine, run):
+        with tap(engine, run, max_per_sec=2) as reader:
+            items = await read(reader, 10.001)
+
+    assert len(items) == pytest.approx(20, abs=2)
+    numbers = [item["payload"]["n"] for item in items]
+    gaps = [after - before - 1 for before, after in pairwise(numbers)]
+    assert gaps == [item["skipped"] for item in items[1:]]
+    assert max(gaps) > 40
+
+
+@virtual_time
+async def test_what_is_too_long_is_cut_and_secrets_are_masked_before():
+    async with live_run(line("TELLS", every_ms=100)) as (engine, run):
+        engine.masker.add("open-sesame")
+        with tap(engine, run, "mid", "out") as whole, tap(engine, run, "mid", "out") as other:
+            seen = (await read(whole, 1))[0]
+            same = (await read(other, 1))[0]
+        cuts = []
+        for most in range(16, 120):
+            with tap(engine, run, "mid", "out", max_bytes=most) as cut:
+                cuts += await read(cut, 0.2)
+
+    assert seen["payload"]["password"] == "***"
+    assert same["messageId"] == seen["messageId"]
+    assert seen["truncated"] is False
+    for item in cuts:
+        assert item["truncated"] is True
+        assert item["payload"].startswith('{"n":')
+        assert "open" not in item["payload"]
+    assert {len(item["payload"].encode()) for item in cuts} == set(range(16, 120))
+
+
+@virtual_time
+async def test_a_huge_payload_is_not_written_out_to_be_cut():
+    @processor("HUGE", blocking=False)
+    def huge(msg, cfg, ctx):
+        return {"text": "é" * 1_000_000, "after": "open-sesame"}
+
+    registry = PluginRegistry.load(Settings(), extra=[huge])
+    async with Engine(registry=registry) as engine:
+        engine.masker.add("é" * 3_000)
+        run = await engine.start("s", line("HUGE", every_ms=1_000))
+        with tap(engine, run, "mid", "out", max_bytes=100) as reader:
+            [first, *_] = await read(reader, 2)
+        await run.stop(StopMode.KILL)
+
+    assert first["truncated"] is True
+    assert "é" * 1_000 not in first["payload"]
+
+
+@virtual_time
+async def test_a_tap_takes_nothing_from_the_run_and_leaves_nothing_behind():
+    async with live_run(line("BROKEN", count=2, every_ms=1_000), seconds=0.1) as (engine, run):
+        stage = engine._starter.live[run.execution_id].node("in").stage
+        before = stage.tap
+        first, second = tap(engine, run), tap(engine, run)
+        during = stage.tap
+        first.close()
+        between = stage.tap
+        second.close()
+        second.close()
+
+        assert between is during is not before
+        assert stage.tap is before
+        assert len(engine.gateway.taps) == 0
+        assert await run.wait() is TaskStatus.SUCCESS
+
+
+@virtual_time
+async def test_the_record_of_a_node_goes_on_under_a_tap_and_after_it():
+    async with live_run(line("BROKEN", count=2, every_ms=1_000), seconds=0.1) as (engine, run):
+        with tap(engine, run):
+            await run.wait()
+        again = await run.node("mid").restart()
+        await again.wait()
+        items = [item.payload async for item in again.results() if item.type == "RESULT"]
+
+    assert [payload["n"] for payload in items] == [0, 1]
+
+
+@virtual_time
+async def test_an_edge_that_there_is_not_cannot_be_tapped():
+    async with live_run(line()) as (engine, run):
+        with pytest.raises(NotFoundError) as error:
+            tap(engine, run, "in", "out")
+        with pytest.raises(NotFoundError) as port:
+            tap(engine, run, port="left")
+        with pytest.raises(NotFoundError) as node:
+            tap(engine, run, "nowhere")
+
+    assert [one.value.code for one in (error, port, node)] == [
+        "edge_not_found",
+        "edge_not_found",
+        "node_not_found",
+    ]
+
+
+@virtual_time
+async def test_where_several_ports_lead_to_a_node_one_has_to_be_named():
+    document = line("SWITCH", every_ms=100)
+    cases = [{"when": "payload.n % 2 == 0", "port": "even"}]
+    document["nodes"][1]["config"] = {"cases": cases, "otherwise": "odd"}
+    document["edges"] = [
+        {"source": "in", "target": "mid"},
+        {"source": "mid", "target": "out", "sourcePort": "even"},
+        {"source": "mid", "target": "out", "sourcePort": "odd"},
+    ]
+    async with live_run(document) as (engine, run):
+        with pytest.raises(BadRequestError, match="must be one of even, odd"):
+            tap(engine, run, "mid", "out")
+        with tap(engine, run, "mid", "out", port="odd") as reader:
+            items = await read(reader, 2)
+
+    assert items
+    assert all(item["payload"]["n"] % 2 for item in items)
+
+
+@virtual_time
+async def test_only_so_many_taps_are_open_and_only_of_runs_that_go_on():
+    async with live_run(line()) as (engine, run):
+        open_ones = [tap(engine, run) for _ in range(MOST)]
+        with pytest.raises(TooManyStreamsError):
+            tap(engine, run)
+        open_ones[0].close()
+        tap(engine, run).close()
+        for reader in open_ones:
+            reader.close()
+        await run.stop(StopMode.KILL)
+        await run.wait()
+        with pytest.raises(ConflictError) as error:
+            tap(engine, run)
+
+    assert error.value.code == "execution_not_running"
+
+
+@virtual_time
+async def test_who_does_not_read_holds_no_more_than_a_few_messages():
+    async with live_run(line("TELLS", every_ms=10)) as (engine, run):
+        with tap(engine, run, max_per_sec=100) as reader:
+            await asyncio.sleep(60)
+            items = await reader.take(10_000)
+            [after] = (await read(reader, 0.1))[:1]
+
+    assert len(items) == 100
+    assert after["skipped"] > 5_000
