@@ -380,3 +380,25 @@ async def test_stopping_hands_on_what_waits_and_counts_what_comes_afterwards(new
         assert scene.count("yukta.tracker.dropped", type="log", kind="ended") == 1
         assert len(asyncio.all_tasks()) == before
         await scene.tracker.drained()
+
+
+class Weightless:
+    """Something in an event that fails when the feed wants to know its size."""
+
+    def __sizeof__(self) -> int:
+        raise RuntimeError("no size")
+
+
+@pytest.mark.feature("OBS-01")
+@virtual_time
+async def test_an_event_that_the_feed_cannot_take_is_counted_and_holds_up_nothing(
+    new_scene, now, caplog
+) -> None:
+    async with new_scene() as scene:
+        with scene.feed.subscribe() as stream, caplog.at_level(logging.CRITICAL):
+            scene.start()
+            scene.emit("node.retry", "n", what=Weightless())
+            scene.finish()
+
+            assert kinds(await now(stream))[-1] == "execution.finished"
+        assert scene.count("yukta.tracker.dropped", type="state", kind="defect") == 1

@@ -340,9 +340,8 @@ class Tracker:
                 break
 
     def _apply_all(self) -> None:
-        inbox = self._inbox
-        while inbox:
-            self._apply_one(inbox.popleft())
+        while self._inbox:
+            self._apply_one(self._inbox.popleft())
 
     def _apply_one(self, waiting: ExecutionEvent | Dropped) -> None:
         if isinstance(waiting, Dropped):
@@ -354,11 +353,9 @@ class Tracker:
             else:
                 self._apply(event)
         except Exception:
-            about = log_fields(event.execution_id, event.node_id)
-            log.exception("an event could not be applied and is lost: %r", event, extra=about)
+            self._defect(event)
             if event.type == "node.log":
                 self._lines.gone(event)
-            self.losses.dropped("state", "defect", event)
 
     def _apply(self, event: ExecutionEvent) -> None:
         watched = self._runs.get(event.execution_id)
@@ -396,12 +393,20 @@ class Tracker:
             event = self._outbox.popleft()
             if event.type == "node.log":
                 self._lines.gone(event)
-            self._feed.publish(event)
+            try:
+                self._feed.publish(event)
+            except Exception:
+                self._defect(event)
         self._published += n
         while self._drained and self._drained[0][0] <= self._published:
             waiter = self._drained.popleft()[1]
             if not waiter.done():
                 waiter.set_result(None)
+
+    def _defect(self, event: ExecutionEvent) -> None:
+        about = log_fields(event.execution_id, event.node_id)
+        log.exception("an event could not be handed on and is lost: %r", event, extra=about)
+        self.losses.dropped("state", "defect", event)
 
     def _publish_all(self) -> None:
         self._apply_all()
