@@ -280,6 +280,7 @@ async def reads(call: Client, execution_id: str) -> None:
     assert [node["nodeId"] for node in detail["nodes"]] == ["in", "even", "out"]
     for part in ("/progress", "/nodes", "/nodes/{nodeId}", "/edges", "/children", "/logs"):
         await call("GET", run + part, **ids)
+    assert await call("GET", run + "/losses", **ids) == {"lossless": True, "items": []}
     await call("GET", run + "/wait", status=204, query={"timeout": "0.05"}, **ids)
     in_session = "/api/sessions/{sessionId}/executions/{executionId}"
     for part in ("/results", "/logs"):

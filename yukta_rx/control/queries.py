@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.control import explain
 from yukta_rx.control.run_view import Fact, RunView, kept_view, live_view
 from yukta_rx.control.taps import Taps
+from yukta_rx.durability.stores.checkpoints import UNFINISHED
 from yukta_rx.engine import held
 from yukta_rx.errors import BadRequestError, ConflictError, NotFoundError
 from yukta_rx.model.ids import id_fault
@@ -291,6 +292,23 @@ class RunQueries:
         """What the execution log has of a run; see `History.page`."""
         known = self._tracker.state(execution_id) is not None
         return await self._starter.history.page(execution_id, after, limit, known=known)
+
+    async def losses(self, execution_id: str) -> dict[str, Any]:
+        """What a run has lost so far: `{lossless, items}`; see `LossBook`.
+
+        Raises:
+            NotFoundError: there is no such run.
+            StoreUnavailableError: what is recorded of it cannot be read.
+        """
+        recorded = await self._starter.archive.states(execution_id)
+        self._state(execution_id)
+        # That a node did not come to its end loses nothing that it had emitted.
+        gaps = {
+            node_id: state.reason
+            for node_id, state in recorded.items()
+            if state.reason not in (None, UNFINISHED)
+        }
+        return self._tracker.losses.of(execution_id, gaps)
 
     def audit(self, execution_id: str) -> list[dict[str, Any]]:
         """The commands of a run that are kept, oldest first.
