@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from yukta_rx.model.codec import loads_external
+from yukta_rx.model.sse_parser import SseParser
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.testing.clock import run_virtual
 
@@ -77,10 +79,10 @@ class Client:
                 assert len(missing) == data["dropped"]
                 self.place = data["to"]
                 self.lost += len(missing)
-            case "node.status":
+            case "node.status" | "execution.finished":
                 seq = int(data["id"].partition(":")[2])
                 assert seq == self.following(published), "the next one that is wanted"
-                assert data["data"]["seq"] == seq
+                assert data["data"].get("seq", seq) == seq
                 self.place = seq
                 self.seen.append(seq)
 
@@ -173,5 +175,193 @@ def test_who_keeps_up_never_loses_a_fact(new_scene, now, numbers, rounds, extra)
                     seen += numbers(await now(stream))
 
             assert seen == list(range(number))
+
+    run_virtual(play())
+
+
+# -- streams that are written to without a task
+
+STREAMS = 5
+STREAM = st.integers(0, STREAMS - 1)
+STREAM_ACTIONS = st.one_of(
+    st.tuples(st.just("publish"), st.integers(0, 1), st.integers(1, 12)),
+    st.tuples(st.just("turn"), st.just(0), st.integers(1, 3)),
+    st.tuples(st.just("stall"), STREAM, st.just(0)),
+    st.tuples(st.just("go on"), STREAM, st.just(0)),
+    st.tuples(st.just("come"), STREAM, st.just(0)),
+    st.tuples(st.just("leave"), STREAM, st.just(0)),
+    st.tuples(st.just("sample"), st.integers(0, 1), st.integers(1, 3)),
+    st.tuples(st.just("finish"), st.integers(0, 1), st.just(0)),
+    st.tuples(st.just("wait"), st.just(0), st.integers(1, 6000)),
+)
+
+
+def packed(frames: Any) -> bytes:
+    return b"".join([frame.sse() for frame in frames])
+
+
+class Socket:
+    """Where a stream's bytes go; while it stalls, one write more is taken and no other."""
+
+    pack = staticmethod(packed)
+
+    def __init__(self, capacity: int, wanted: EventFilter, heartbeat: bool) -> None:
+        self.client = Client(wanted, capacity)
+        self.heartbeat = heartbeat
+        self.going = asyncio.Event()
+        self.going.set()
+        self.task: asyncio.Task[None] | None = None
+        self.unread = b""
+        self.parser = SseParser()
+        self.shared = 0
+        self.kinds: list[str] = []
+
+    def take(self, data: bytes) -> bool:
+        if not self.going.is_set():
+            return False
+        self.unread += data
+        self.shared += 1
+        return True
+
+    def come(self, feed: Any) -> None:
+        client = self.client
+        if self.task is not None:
+            return
+        after = client.last_id
+        client.stream = feed.subscribe(
+            client.wanted, after=after, capacity=client.capacity, heartbeat=self.heartbeat
+        )
+        client.greeted = False
+        client.must_reset = False
+        if after is None:
+            client.place = feed.head_seq
+        else:
+            client.must_reset = int(after.partition(":")[2]) + 1 < feed.oldest_seq
+        self.parser = SseParser(client.last_id or "")
+        client.stream.connect(self)
+        self.task = asyncio.create_task(self.serve())
+
+    async def serve(self) -> None:
+        with self.client.stream as stream:
+            while frames := await stream.frames():
+                self.unread += packed(frames)
+                await self.going.wait()
+
+    async def leave(self, published: dict[int, str]) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
+            self.client.stream.close()  # the task may not have begun
+            self.task = None
+            self.read(published)
+
+    def read(self, published: dict[int, str]) -> None:
+        events, self.unread = self.parser.feed(self.unread), b""
+        for event in events:
+            self.kinds.append(event.type)
+            self.client.check(event, loads_external(event.data.encode()), published)
+
+
+@pytest.mark.feature("OBS-01")
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(
+    actions=st.lists(STREAM_ACTIONS, min_size=10, max_size=80),
+    ring=st.sampled_from((2, 20, 200)),
+    capacities=st.lists(st.sampled_from((1, 8, 256)), min_size=STREAMS, max_size=STREAMS),
+    wanted=st.lists(st.sampled_from([(), (), ("r0",)]), min_size=STREAMS, max_size=STREAMS),
+    beats=st.lists(st.booleans(), min_size=STREAMS, max_size=STREAMS),
+)
+def test_streams_that_share_writes_get_each_fact_once_in_order_or_are_told(
+    new_scene, actions, ring, capacities, wanted, beats
+) -> None:
+    async def play() -> None:
+        async with new_scene(streaming__replay_events=ring) as scene:
+            feed = scene.feed
+            published: dict[int, str] = {}
+            sockets = [
+                Socket(capacity, EventFilter(execution_ids=frozenset(runs)), beat)
+                for capacity, runs, beat in zip(capacities, wanted, beats, strict=True)
+            ]
+
+            def publish(kind: str, run: str) -> None:
+                seq = feed.head_seq + 1
+                published[seq] = run
+                feed.publish(scene.event(kind, None, run, seq=seq))
+
+            for action, which, amount in actions:
+                match action:
+                    case "publish":
+                        for _ in range(amount):
+                            publish("node.status", RUNS[which])
+                    case "finish":
+                        publish("execution.finished", RUNS[which])
+                    case "sample":
+                        feed.publish(scene.event("node.stats", f"n{amount}", RUNS[which]))
+                    case "turn":
+                        for _ in range(amount):
+                            await asyncio.sleep(0)
+                    case "wait":
+                        await asyncio.sleep(amount / 1000)
+                    case "stall":
+                        sockets[which].going.clear()
+                    case "go on":
+                        sockets[which].going.set()
+                    case "come":
+                        sockets[which].come(feed)
+                    case "leave":
+                        await sockets[which].leave(published)
+            for socket in sockets:
+                socket.going.set()
+                socket.come(feed)
+            await asyncio.sleep(10)
+            for socket in sockets:
+                socket.read(published)
+                client = socket.client
+                assert client.following(published) is None, "nothing is left untold"
+                assert client.stream.position == feed.last_id
+                assert client.seen == sorted(set(client.seen)), "no fact twice"
+                await socket.leave(published)
+            assert feed.cap.open == 0
+            assert not feed.listening
+            assert not feed._circles
+            assert not feed._alone
+
+    run_virtual(play())
+
+
+@pytest.mark.feature("OBS-01")
+def test_streams_that_keep_up_are_written_to_once_per_turn_and_without_their_tasks(
+    new_scene,
+) -> None:
+    async def play() -> None:
+        async with new_scene() as scene:
+            feed = scene.feed
+            sockets = [Socket(256, EventFilter(), False) for _ in range(10)]
+            for socket in sockets:
+                socket.come(feed)
+            await asyncio.sleep(0.1)
+            writes = [socket.unread for socket in sockets]
+            assert all(b"stream.hello" in data for data in writes)
+            scene.publish(*range(5))
+            assert [socket.unread for socket in sockets] == writes
+            assert feed._subscriptions
+            assert not feed._alone
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+            assert {socket.shared for socket in sockets} == {1}
+            assert {socket.unread.count(b"event: node.status") for socket in sockets} == {5}
+            sockets[0].going.clear()
+            scene.publish(5)
+            await asyncio.sleep(0)
+            assert len(feed._alone) == 1, "who cannot take it goes on alone"
+            sockets[0].going.set()
+            await asyncio.sleep(0.1)
+            assert not feed._alone, "and is back when it has everything"
+            assert {socket.unread.count(b"event: node.status") for socket in sockets} == {6}
+            for socket in sockets:
+                socket.unread = b""
+                await socket.leave({})
 
     run_virtual(play())

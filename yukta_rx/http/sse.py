@@ -270,6 +270,7 @@ async def _write(opened: _Open, reader: Reader[Any], *, greet: bool) -> None:
             await stream.push(retry_line(RETRY_MS))
         while opened.closing is None and (frames := await reader.frames()):
             await stream.push_frames(frames)
+            del frames  # or the first ones would be kept as long as nothing follows
     except asyncio.CancelledError:
         # `close` cancels to end a wait for the next event; all else is the client's leaving.
         if opened.closing is None or opened.task.uncancel() > 0:

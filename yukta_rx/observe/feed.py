@@ -281,6 +281,8 @@ class EventFeed:
                 parameter="coalesceMs",
             )
         self.cap.take()
+        if filters.everything:
+            filters = WANTS_ALL  # one object for all, where each client brings its own
         made = FeedSubscription(
             self, filters, coalesce_ms=coalesce_ms, capacity=capacity, heartbeat=heartbeat
         )

@@ -41,7 +41,7 @@ class EventFilter:
 
     def __post_init__(self) -> None:
         exact = frozenset(name for word in self.types for name in matching_types(word))
-        object.__setattr__(self, "_exact", exact)
+        object.__setattr__(self, "_exact", exact or ANY)
 
     @classmethod
     def parse(
@@ -129,8 +129,9 @@ def matching_types(word: str) -> frozenset[str]:
 
 def _words(texts: Iterable[str]) -> frozenset[str]:
     parts = (part.strip() for text in texts for part in text.split(","))
-    return frozenset(part for part in parts if part)
+    # `or ANY`: an empty set of its own would cost every stream some hundred bytes.
+    return frozenset(part for part in parts if part) or ANY
 
 
 def _ids(kind: str, texts: Iterable[str]) -> frozenset[str]:
-    return frozenset(check_id(kind, word) for word in _words(texts))
+    return frozenset(check_id(kind, word) for word in _words(texts)) or ANY
