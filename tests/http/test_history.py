@@ -29,6 +29,7 @@ async def test_a_history_is_paged_and_shows_no_payload(client: Any, make: Any) -
         *("RUN_STARTED", "NODE_FINISHED", "NODE_FINISHED", "NODE_FINISHED", "RUN_FINISHED")
     ]
     assert (whole[0]["workflowId"], whole[0]["via"]) == ("w", "REST")
+    assert whole[0]["breakpoints"] == []
     assert "secret" not in str(whole)
     assert whole[-1]["status"] == "SUCCESS"
     assert first["items"] + rest["items"] == whole

@@ -105,10 +105,17 @@ def _write(console: Console, row: dict[str, Any]) -> None:
     if console.as_json:
         console.result(dumps_plain(row))
         return
-    args = "".join(f" {name}={value}" for name, value in row["args"].items() if value is not None)
+    given = {name: value for name, value in row["args"].items() if value is not None}
+    args = "".join(f" {name}={_shown(value)}" for name, value in given.items())
     place = " ".join(str(row[name]) for name in ("executionId", "nodeId") if row.get(name))
     why = f": {' '.join(row['reason'].split())}" if row.get("reason") else ""
     style = "red" if row["outcome"] == "REJECTED" else None
     who = f"{row['actor']} ({row['via']})"
     text = f"{row['time']} {row['outcome']} {row['command']}{args} {place} by {who}{why}"
     console.line(text, style)
+
+
+def _shown(value: Any) -> str:
+    from yukta_rx.model.codec import dumps_plain
+
+    return value if isinstance(value, str) else dumps_plain(value).decode()

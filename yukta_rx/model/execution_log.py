@@ -55,7 +55,7 @@ class LogEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             if value is not None and name not in self.HIDDEN:
-                shown[_camel(name)] = rfc3339(value) if name in _TIMES else _plain(value)
+                shown[_camel(name)] = rfc3339(value) if name in _TIMES else _plain(name, value)
         if (status := self.shown_status()) is not None:
             shown["status"] = status
         return shown
@@ -259,7 +259,7 @@ def encode_event(event: LogEvent) -> bytes:
     for name in event.__struct_fields__:
         value = getattr(event, name)
         if value is not None:
-            written[_camel(name)] = _instant(value) if name in _TIMES else _plain(value)
+            written[_camel(name)] = _instant(value) if name in _TIMES else _plain(name, value)
     return codec.encode(written)
 
 
@@ -293,10 +293,10 @@ def _instant(time: datetime) -> str:
     return time.astimezone(UTC).isoformat()
 
 
-def _plain(value: Any) -> Any:
+def _plain(name: str, value: Any) -> Any:
     if isinstance(value, TaskStatus):
         return str(value)
-    return value
+    return list(value) if name == "breakpoints" else value
 
 
 def _camel(name: str) -> str:
