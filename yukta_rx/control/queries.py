@@ -132,9 +132,10 @@ class RunQueries:
         shown["stepMode"] = run is not None and run.step_mode
         if (waiting := self._starter.scheduler.waiting(execution_id)) is not None:
             shown["queuePosition"] = waiting.position
-        shown["waitingOn"] = [
-            fact.as_dict() for fact in explain.waiting_on(self._view(execution_id))
-        ]
+        shown["waitingOn"] = []
+        if run is not None or waiting is not None:
+            facts = explain.waiting_on(self._view(execution_id))
+            shown["waitingOn"] = [fact.as_dict() for fact in facts]
         shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
         if state.restarted_from is not None:
             shown["restartedFrom"] = state.restarted_from

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.observe.logs import LogChannel, LogStore
@@ -76,8 +76,10 @@ class Ledger:
 
     def items(self) -> Iterator[dict[str, Any]]:
         """Yield every row: `{place, nodeId?, reason, count, sample}`, in a stable order."""
-        for place, node_id, reason in sorted(self._rows, key=lambda key: (key[0], key[1] or "")):
-            count, sample = self._rows[place, node_id, reason]
+        ordered = sorted(
+            self._rows.items(), key=lambda row: (row[0][0], row[0][1] or "", row[0][2])
+        )
+        for (place, node_id, reason), (count, sample) in ordered:
             named = {} if node_id is None else {"nodeId": node_id}
             yield {"place": place, **named, "reason": reason, "count": count, "sample": sample}
 
@@ -87,21 +89,24 @@ class LossBook:
 
     Args:
         runs: the runs; each holds its ledger.
+        find: a run with all that was said of it so far, None if it is not kept.
         results: their results.
         logs: their log lines.
         telemetry: counts losses for all runs together.
     """
 
-    __slots__ = ("_logs", "_results", "_runs", "_telemetry")
+    __slots__ = ("_find", "_logs", "_results", "_runs", "_telemetry")
 
     def __init__(
         self,
         runs: Shelf[Watched],
+        find: Callable[[str], Watched | None],
         results: ResultStore,
         logs: LogStore,
         telemetry: RunTelemetry,
     ) -> None:
         self._runs = runs
+        self._find = find
         self._results = results
         self._logs = logs
         self._telemetry = telemetry
@@ -116,7 +121,7 @@ class LossBook:
             execution_id: the run.
             unrecorded: nodes whose output is not recorded as a whole, and why.
         """
-        watched = self._runs.get(execution_id)
+        watched = self._find(execution_id)
         ledger = Ledger() if watched is None else watched.losses.copy()
         if watched is not None and watched.run is not None:
             ledger.add_untold(watched.run)

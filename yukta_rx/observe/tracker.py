@@ -103,7 +103,7 @@ class Tracker:
             capacity=group.max_executions,
             gone=self._gone,
         )
-        self.losses = LossBook(self._runs, results, logs, self._telemetry)
+        self.losses = LossBook(self._runs, self._find, results, logs, self._telemetry)
         self._inbox: deque[ExecutionEvent | Dropped] = deque()
         self._outbox: deque[ExecutionEvent] = deque()
         self._published = 0
