@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "events": "events_command:command",
     "logs": "logs_command:command",
     "tap": "tap_command:command",
+    "losses": "losses_command:command",
     "pause": "steer_commands:pause",
     "resume": "steer_commands:resume",
     "step": "steer_commands:step",
