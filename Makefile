@@ -1,7 +1,7 @@
 # The everyday commands. Each sets up .venv by itself the first time it is needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage check docs bench schemathesis wheel-test clean
+.PHONY: help setup demo test coverage check docs bench browser schemathesis wheel-test clean
 
 # Any Python that is new enough and can make a virtual environment; override with PYTHON=...
 PYTHON ?= $(shell for p in python3 python python3.11 python3.12 python3.13 python3.14; do \
@@ -57,6 +57,11 @@ docs: $(STAMP) ## write the reference pages that are made from the code
 
 bench: $(STAMP) ## measure everything, in minutes (ARGS='--only policies', ARGS=--write)
 	$(BIN)/python -m bench $(ARGS)
+
+browser: $(STAMP) ## the JavaScript client in Chromium, which is installed if need be
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check playwright
+	@command -v chromium >/dev/null || $(BIN)/playwright install --with-deps chromium
+	$(BIN)/python -m pytest tests/browser $(ARGS)
 
 schemathesis: $(STAMP) ## fuzz the REST interface from its OpenAPI document, for minutes
 	YUKTA_TEST_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/http/test_schemathesis.py
