@@ -178,6 +178,42 @@ async def test_a_node_that_ended_well_says_what_it_did():
 
 
 @virtual_time
+async def test_a_node_that_was_cancelled_says_which_node_ended_the_run():
+    document = line("BROKEN", count=0, every_ms=1_000)
+    document["nodes"] += [{"nodeId": "aside", "type": "COLLECT_TERMINAL"}]
+    document["edges"] += [{"source": "in", "target": "aside"}]
+    async with live_run(document) as (engine, run):
+        assert await run.wait() is TaskStatus.FAILURE
+        facts = engine.gateway.why(run.execution_id, "aside")
+
+    assert told(facts) == [
+        ("ENDED", "aside"),
+        ("ENDED", None),
+        ("ERROR", "mid"),
+        ("ENDED", "mid"),
+        ("ERROR", "mid"),
+    ]
+
+
+@virtual_time
+async def test_a_node_that_waits_for_a_run_below_names_it():
+    below = {**line(), "workflowId": "below"}
+    above = line("SUB_WORKFLOW", count=1)
+    above["nodes"][1]["config"] = {"workflowId": "below"}
+    registry = PluginRegistry.load(Settings(), extra=[slow])
+    async with Engine(registry=registry) as engine:
+        await engine.definitions.apply_session({"sessionId": "s", "workflows": [below]})
+        run = await engine.start("s", above)
+        await asyncio.sleep(5)
+        facts = engine.gateway.why(run.execution_id, "out")
+        [child] = engine.gateway.detail(run.execution_id, ["children"])["children"]
+        await run.stop(StopMode.KILL)
+
+    assert told(facts) == [("INPUT", "out"), ("CHILD_RUN", "mid")]
+    assert facts[1]["detail"] == f"waits for the end of run {child}"
+
+
+@virtual_time
 async def test_a_run_in_the_queue_says_what_it_waits_for():
     settings = Settings(execution={"max_concurrent": 1})
     async with live_run(line(), settings=settings) as (engine, _run):
@@ -370,6 +406,23 @@ async def test_the_record_of_a_node_goes_on_under_a_tap_and_after_it():
         items = [item.payload async for item in again.results() if item.type == "RESULT"]
 
     assert [payload["n"] for payload in items] == [0, 1]
+
+
+@virtual_time
+async def test_a_record_that_is_full_leaves_the_stage_under_a_tap_too():
+    settings = Settings(restart={"messages_per_node": 2})
+    document = line("BROKEN", count=0, every_ms=10)
+    document["nodes"][1]["type"] = "TELLS"
+    async with live_run(document, seconds=0.5, settings=settings) as (engine, run):
+        stage = engine._starter.live[run.execution_id].node("in").stage
+        recording = stage.tap
+        with tap(engine, run) as reader:
+            items = await read(reader, 30.1)
+        after = stage.tap
+
+    assert recording is not None
+    assert after is None
+    assert len(items) > 140
 
 
 @virtual_time

@@ -81,7 +81,10 @@ def why(view: RunView, node_id: str | None = None) -> list[Fact]:
 def _of_run(chain: _Chain) -> Iterator[Fact]:
     view = chain.view
     if view.status.terminal:
-        yield from _ended_run(chain)
+        facts, behind = chain.end()
+        yield from facts
+        for node_id in behind:
+            yield from chain.of(node_id)
         return
     nodes = view.nodes.values()
     ended = sum(node.status.terminal for node in nodes)
@@ -98,26 +101,28 @@ def _of_run(chain: _Chain) -> Iterator[Fact]:
             yield from chain.of(node.id)
 
 
-def _ended_run(chain: _Chain) -> Iterator[Fact]:
-    view = chain.view
-    since = view.ended or view.since
-    yield Fact(kind="ENDED", since=since, detail=f"the run ended {view.status}")
-    error = view.error
-    if error is None:
-        return
-    node_id = error.get("nodeId")
-    detail = f"{error.get('code', 'error')}: {error.get('detail', '')}"
-    yield Fact(kind="ERROR", since=since, node_id=node_id, detail=detail)
-    if node_id is not None:
-        yield from chain.of(node_id)
-
-
 class _Chain:
     """Follows what nodes wait for; each node once."""
 
     def __init__(self, view: RunView) -> None:
         self.view = view
         self._told: set[str] = set()
+        self._end_told = False
+
+    def end(self) -> tuple[list[Fact], list[str]]:
+        """How the run ended and with what error, once; and the node that is to blame."""
+        view, error = self.view, self.view.error
+        if self._end_told:
+            return [], []
+        self._end_told = True
+        since = view.ended or view.since
+        facts = [Fact(kind="ENDED", since=since, detail=f"the run ended {view.status}")]
+        if error is None:
+            return facts, []
+        node_id = error.get("nodeId")
+        detail = f"{error.get('code', 'error')}: {error.get('detail', '')}"
+        facts.append(Fact(kind="ERROR", since=since, node_id=node_id, detail=detail))
+        return facts, [] if node_id is None else [node_id]
 
     def of(self, first: str) -> Iterator[Fact]:
         """The facts about a node, and about those that it waits for."""
@@ -181,6 +186,9 @@ class _Chain:
         facts = [_fact("ENDED", node, since, f"ended {node.status}, {counts}")]
         if node.error:
             facts.append(_fact("ERROR", node, since, _error_of(node)))
+        elif node.status is TaskStatus.CANCELLED and self.view.status.terminal:
+            ending, behind = self.end()
+            return facts + ending, behind
         return facts, []
 
     def _failed_parents(self, node: NodeView) -> list[str]:
