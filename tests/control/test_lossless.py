@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
+from yukta_rx.control import history
 from yukta_rx.control.handles import Execution
 from yukta_rx.control.starter import StartRequest
 from yukta_rx.errors import ConflictError, DefinitionError, NotFoundError, ValidationError
@@ -204,6 +205,19 @@ async def test_an_output_over_the_cap_is_a_loss_of_the_recording() -> None:
     assert status is TaskStatus.SUCCESS
     row = {"place": "recording", "nodeId": "in", "reason": "output_over_cap"}
     assert shown == {"lossless": False, "items": [{**row, "count": 1, "sample": []}]}
+
+
+@virtual_time
+async def test_ends_of_nodes_that_the_execution_log_left_out_are_in_the_ledger(monkeypatch) -> None:
+    monkeypatch.setattr(history, "WAITING", 0)
+    async with Engine() as engine:
+        run = await engine.start("s", flow(NUMBERS, OUT, edges="in > out", lossless=True))
+        status = await run.wait(10)
+        shown = await engine.gateway.losses(run.execution_id)
+
+    assert status is TaskStatus.SUCCESS
+    row = {"place": "history", "reason": "overflow", "count": 1, "sample": []}
+    assert shown["items"] == [{**row, "nodeId": name} for name in ("in", "out")]
 
 
 # -- any graph

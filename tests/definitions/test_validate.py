@@ -563,3 +563,8 @@ def test_check_returns_the_warnings_of_a_definition_that_passes(registry, settin
     document = doc.workflow([doc.node("in", "API_TRIGGER")], [])
 
     assert [w.code for w in check(document, registry, settings=settings).warnings] == ["no_child"]
+
+
+@pytest.mark.parametrize("name", ["²", "9" * 5000], ids=["superscript", "long"])
+def test_a_member_whose_name_looks_like_a_number_is_refused_as_any_other(faults, doc, name):
+    assert faults(doc.line(options={name: 1})) == [("unknown_option", f"/options/{name}")]

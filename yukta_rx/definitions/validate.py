@@ -145,7 +145,9 @@ def _place(fault: Fault) -> tuple[Any, ...]:
     """Sort key: nodes by index, then edges by index, then the document; stable below that."""
     parts = fault.pointer.split("/")
     rank = {"nodes": 1, "edges": 2}.get(parts[1] if len(parts) > 1 else "", 0)
-    return rank, int(parts[2]) if len(parts) > 2 and parts[2].isdigit() else -1
+    # Elsewhere it is the name of a member, which may look like a number and be none.
+    index = parts[2] if rank and len(parts) > 2 else ""
+    return rank, int(index) if index.isdecimal() else -1
 
 
 @dataclass(slots=True)
