@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 from typing import Any
 
@@ -15,6 +16,9 @@ from yukta_rx.http.app import create_app
 from yukta_rx.http.server import HttpServer
 from yukta_rx.http.sse import StreamTimes
 from yukta_rx.http.state import SHARED
+from yukta_rx.http.stream_shapes import stream_types
+from yukta_rx.observe.frames import Frame, standby
+from yukta_rx.observe.journal import Gap
 
 FEED = "/api/events/stream"
 TCP_REPAIR = 19
@@ -217,26 +221,101 @@ async def test_the_feed_is_read_page_by_page_too(client: Any, make: Any) -> None
     assert [item["type"] for item in items[:2]] == ["definition.saved", "execution.started"]
     assert items[-1]["type"] == "execution.finished"
     assert len({item["id"] for item in items}) == len(items)
+    gone = await client("GET", "/api/events?afterCursor=otherlife:1")
+    assert (gone.status, gone.code) == (410, "cursor_expired")
     bad = await client("GET", "/api/events?afterCursor=nonsense")
     assert (bad.status, bad.code) == (400, "invalid_cursor")
 
 
-async def test_every_event_type_is_in_the_catalogue_with_its_schema(client: Any, make: Any) -> None:
+async def test_every_event_type_is_in_the_catalogue_with_its_schema(
+    client: Any, make: Any, engine: Any
+) -> None:
     schemas = {
         item["type"]: Draft202012Validator(item["schema"])
         for item in (await client.ok("GET", "/api/events/types"))["items"]
     }
     await client.session_with(make.chatty())
 
-    async with client.stream(f"{FEED}?coalesceMs=100") as stream:
+    path = f"{FEED}?coalesceMs=100&heartbeat=event&lastEventId=other:1"
+    async with client.stream(path) as stream:
         execution_id = await client.start("chatty")
         await client("POST", f"/api/executions/{execution_id}/pause")
         await client("POST", f"/api/executions/{execution_id}/resume")
         await stream.type("execution.finished")
+        await engine.close()
+        events = await stream.rest()
 
-    events = [event for event in stream.events if not event.type.startswith("stream.")]
     assert len(events) > 10
+    assert {"stream.hello", "stream.reset", "stream.closing"} <= {event.type for event in events}
     assert [e.type for e in events if not schemas[e.type].is_valid(e.json)] == []
+
+
+@pytest.mark.feature("OBS-01")
+@pytest.mark.parametrize(
+    ("frame", "right"),
+    [
+        (standby({"instanceId": "b", "url": "http://b:8080"}), True),
+        (standby(None), True),
+        (Frame.of("stream.gap", Gap(1, 2, 2, "slow-consumer").as_dict()), True),
+        (Frame.of("stream.gap", Gap(1, 2, 2, "bored").as_dict()), False),
+        (Frame.of("stream.heartbeat", {"headSeq": 3}), True),
+        (Frame.of("stream.heartbeat", {}), False),
+    ],
+)
+def test_what_a_stream_says_of_itself_has_a_schema_too(frame: Frame, right: bool) -> None:
+    [schema] = [item["schema"] for item in stream_types() if item["type"] == frame.type]
+
+    assert Draft202012Validator(schema).is_valid(json.loads(frame.data)) == right
+
+
+@pytest.mark.feature("OBS-01")
+async def test_a_stream_of_http_1_0_comes_without_chunks(
+    client: Any, make: Any, server: Any
+) -> None:
+    await client.session_with(make.chatty())
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"GET {FEED} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    raw = await reader.readuntil(b"\n\n")
+    await client.start("chatty")
+    async with asyncio.timeout(15):
+        while b"event: execution.finished" not in raw:
+            raw += await reader.readuntil(b"\n\n")
+    writer.close()
+
+    assert b"chunked" not in head.lower()
+    assert b"\r" not in raw
+    lines = [line.partition(b":")[0] for line in raw.split(b"\n")]
+    assert set(lines) == {b"retry", b"id", b"event", b"data", b""}
+
+
+@pytest.mark.feature("OBS-01")
+async def test_a_place_without_a_value_is_none_on_every_stream(client: Any, make: Any) -> None:
+    await client.session_with(make.chatty())
+    execution_id = await client.start("chatty")
+    await client.ended(execution_id)
+    await client.ok("POST", "/api/supervisors", {"id": "watch", "leaseSeconds": 60})
+    page = await client.ok("GET", "/api/events?limit=1")
+    place = page["nextCursor"]
+
+    for path in (FEED, "/api/supervisors/watch/events"):
+        async with client.stream(path, **{"Last-Event-ID": ""}) as stream:
+            assert [(await stream.next()).type] == ["stream.hello"]
+        for name in ("lastEventId", "afterCursor"):
+            asked = f"{path}?{name}={place}"
+            async with client.stream(asked, **{"Last-Event-ID": ""}) as stream:
+                assert (await stream.next()).id == place
+                following = await stream.next()
+            assert following.type == "execution.started"
+            empty = await client("GET", f"{path}?{name}=")
+            assert (empty.status, empty.code) == (400, "invalid_parameter")
+    for path in (
+        f"/api/executions/{execution_id}/progress",
+        f"/api/executions/{execution_id}/logs",
+        f"/api/sessions/s/executions/{execution_id}/results",
+    ):
+        async with client.stream(path, **{"Last-Event-ID": ""}) as stream:
+            assert await stream.next() is not None
 
 
 # --- what one run says ---------------------------------------------------------------------------

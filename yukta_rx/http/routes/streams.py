@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from yukta_rx.errors import BadRequestError, NotFoundError
 from yukta_rx.http.event_shapes import event_catalogue
 from yukta_rx.http.headers import prefers_json
+from yukta_rx.http.stream_shapes import stream_types
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.logs import LogFilter
 
@@ -24,7 +25,7 @@ async def events(call: Call) -> web.StreamResponse:
     query = call.query
     reader = call.engine.feed.subscribe(
         event_filter(call),
-        after=_place(call),
+        after=place_of(call),
         coalesce_ms=query["coalesceMs"],
         heartbeat=query["heartbeat"] is not None,
     )
@@ -41,14 +42,14 @@ async def events_page(call: Call) -> web.StreamResponse:
 
 
 async def event_types(call: Call) -> web.StreamResponse:
-    """List every event type with a JSON Schema."""
-    return call.json({"items": list(event_catalogue()), "nextCursor": None})
+    """List every event type with a JSON Schema, and what streams say of themselves."""
+    return call.json({"items": [*event_catalogue(), *stream_types()], "nextCursor": None})
 
 
 async def progress(call: Call) -> web.StreamResponse:
     """Stream snapshots of a run, or return the newest."""
     execution_id = call.ids["executionId"]
-    after = _number(_place(call))
+    after = _number(place_of(call))
     if prefers_json(call.header("Accept")):
         return call.json(call.engine.gateway.snapshot(execution_id))
     return await _follow(call, lambda: call.engine.progress.follow(execution_id, after))
@@ -56,7 +57,7 @@ async def progress(call: Call) -> web.StreamResponse:
 
 async def results(call: Call) -> web.StreamResponse:
     """Stream what reaches the terminals of a run, or return a page of it."""
-    execution_id, after = _of_session(call), _number(_place(call))
+    execution_id, after = _of_session(call), _number(place_of(call))
     channel = call.engine.results.get(execution_id)
     if channel is None:
         raise _gone(execution_id, "results")
@@ -68,7 +69,7 @@ async def results(call: Call) -> web.StreamResponse:
 
 async def logs(call: Call) -> web.StreamResponse:
     """Stream the lines that the plugins of a run write, or return a page of them."""
-    execution_id, after = _of_session(call), _number(_place(call))
+    execution_id, after = _of_session(call), _number(place_of(call))
     wanted = LogFilter(
         node_id=call.query["nodeId"],
         stream=None if call.query["stream"] is None else call.query["stream"].lower(),
@@ -133,8 +134,11 @@ def event_filter(call: Call) -> EventFilter:
     return replace(wanted, session_ids=call.actor.within(wanted.session_ids))
 
 
-def _place(call: Call) -> str | None:
-    """Where to go on. A browser that reconnects says it in the header, so that one counts most."""
+def place_of(call: Call) -> str | None:
+    """Where to go on. A browser that reconnects says it in the header, so that one counts most.
+
+    A header without a value says nothing: a client that has seen no event yet may send that.
+    """
     for text in (
         call.header("Last-Event-ID"),
         call.query.get("lastEventId"),

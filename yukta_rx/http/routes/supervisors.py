@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from yukta_rx.control.seat import VIA
 from yukta_rx.control.supervision import Proposal
 from yukta_rx.http.routes.commands import shown_results, submissions, without_foreign
-from yukta_rx.http.routes.streams import event_filter
+from yukta_rx.http.routes.streams import event_filter, place_of
 from yukta_rx.http.supervisor_shapes import SupervisorBody, SupervisorChange
 
 if TYPE_CHECKING:
@@ -55,12 +55,11 @@ async def register(call: Call) -> web.StreamResponse:
 
 async def events(call: Call) -> web.StreamResponse:
     """Stream what a program watches, and what became of its commands."""
-    after = call.header("Last-Event-ID") or call.query["lastEventId"]
     external = _host(call).external
     with (
         call.engine.feed.cap,
         external.listening(
-            call.ids["supervisorId"], call.actor.name, event_filter(call), after
+            call.ids["supervisorId"], call.actor.name, event_filter(call), place_of(call)
         ) as inbox,
     ):
         return await call.shared.streams.serve(

@@ -7,7 +7,7 @@ from typing import Final
 from yukta_rx.http import resources, shapes, supervisor_shapes
 from yukta_rx.http.route import FEED_PLACE, Body, Media, Reach, Role, Route
 from yukta_rx.http.routes import commands, supervisors
-from yukta_rx.http.tables.parts import EVENT_FILTERS, LAST_DOC, NAMED, RESUME, place
+from yukta_rx.http.tables.parts import CURSOR_DOC, EVENT_FILTERS, LAST_DOC, NAMED, RESUME, place
 
 _UNKNOWN: Final = "supervisor_not_found"
 _LEASE: Final = (_UNKNOWN, "in_use", "lease_expired", "supervisor_disabled", "forbidden")
@@ -68,7 +68,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         tag="supervisors",
         role=Role.OPERATOR,
         reach=Reach.OWN,
-        query=(*EVENT_FILTERS, place("lastEventId", LAST_DOC, FEED_PLACE), NAMED),
+        query=(
+            *EVENT_FILTERS,
+            place("lastEventId", LAST_DOC, FEED_PLACE),
+            place("afterCursor", CURSOR_DOC, FEED_PLACE),
+            NAMED,
+        ),
         responses={200: resources.Event},
         errors=(*_LEASE, "too_many_streams"),
         headers=RESUME,
