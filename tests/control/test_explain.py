@@ -1,10 +1,9 @@
-"""What a run waits for, why it stands where it does, and taps of its edges."""
+"""What a run waits for, and why it stands where it does."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,12 +14,8 @@ from yukta_rx.app import Engine
 from yukta_rx.config.settings import Settings
 from yukta_rx.control import explain
 from yukta_rx.control.run_view import EdgeView, Fact, NodeView, RunView
-from yukta_rx.control.taps import MOST
 from yukta_rx.errors import (
-    BadRequestError,
-    ConflictError,
     NotFoundError,
-    TooManyStreamsError,
 )
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor
@@ -125,6 +120,28 @@ async def test_a_message_that_waits_for_its_next_attempt_is_named_with_when_that
 async def test_a_run_that_flows_waits_for_nothing():
     async with live_run(line("TELLS", every_ms=100)) as (_engine, run):
         assert run.detail["waitingOn"] == []
+
+
+def test_a_node_whose_record_is_behind_is_named_itself_and_nobody_is_followed():
+    nodes = {
+        name: NodeView(id=name, kind="PROCESSOR", status=TaskStatus.RUNNING, received=1)
+        for name in ("a", "b", "c")
+    }
+    held = {"blocked_since": NOW, "blocked": 1.0}
+    edges = (
+        EdgeView(source="a", target="b", waiting=3, **held),
+        EdgeView(source="b", target="c", recording=True, **held),
+    )
+    view = RunView(status=TaskStatus.RUNNING, since=NOW, nodes=nodes, edges=edges)
+
+    facts = [(fact.kind, fact.node_id, fact.detail) for fact in explain.why(view, "a")]
+
+    behind = ("BACK_PRESSURE", "b", "is held back until what it has emitted is recorded")
+    assert facts == [
+        ("BACK_PRESSURE", "a", "waits for demand of b, which has 3 messages to take"),
+        behind,
+    ]
+    assert [(f.kind, f.node_id, f.detail) for f in explain.waiting_on(view)] == [behind]
 
 
 # --- why -----------------------------------------------------------------------------------------
@@ -232,6 +249,21 @@ async def test_a_node_that_there_is_not_has_no_explanation():
             engine.gateway.why("nothing")
 
 
+@virtual_time
+async def test_the_chain_ends_at_a_question_to_people_and_at_a_breakpoint():
+    document = line("WAIT_FOR_SIGNAL", every_ms=100)
+    document["nodes"][1]["config"] = {"signal": "go"}
+    async with live_run(document) as (engine, run):
+        asked = engine.gateway.why(run.execution_id, "out")
+    async with live_run(line("TELLS", every_ms=100), seconds=0.1) as (engine, run):
+        await run.node("mid").set_breakpoint(when="payload.n > 3")
+        await asyncio.sleep(5)
+        held = engine.gateway.why(run.execution_id, "out")
+
+    assert told(asked) == [("INPUT", "out"), ("APPROVAL", "mid")]
+    assert told(held) == [("INPUT", "out"), ("BREAKPOINT", "mid")]
+
+
 NODES = [f"n{number}" for number in range(6)]
 NOW = "2026-01-01T00:00:00.000Z"
 
@@ -285,208 +317,3 @@ def test_an_explanation_of_any_run_ends_and_tells_of_each_node_in_one_place(
     assert len(turns) == len(set(turns))
     named = [(fact.kind, fact.node_id) for fact in waiting]
     assert len(named) == len(set(named))
-
-
-# --- taps ----------------------------------------------------------------------------------------
-
-
-def tap(engine: Engine, run: Any, source: str = "in", target: str = "mid", **options: Any) -> Any:
-    """A tap of an edge."""
-    wanted = {"port": None, "max_per_sec": 5, "max_bytes": 16_384, **options}
-    return engine.gateway.tap(run.execution_id, source=source, target=target, **wanted)
-
-
-async def read(reader: Any, seconds: float) -> list[dict[str, Any]]:
-    """What a tap shows within some seconds."""
-    found: list[dict[str, Any]] = []
-    try:
-        async with asyncio.timeout(seconds):
-            while items := await reader.take():
-                found += items
-    except TimeoutError:
-        pass
-    return found
-
-
-@virtual_time
-async def test_a_slow_edge_is_seen_whole_and_the_end_is_told():
-    async with live_run(line("TELLS", count=3, every_ms=1_000), seconds=0.1) as (engine, run):
-        with tap(engine, run) as reader:
-            items = await read(reader, 100)
-        closed = reader.closed
-
-    assert [item["type"] for item in items] == ["tap.message", "tap.message", "tap.end"]
-    assert [item["payload"]["n"] for item in items[:2]] == [1, 2]
-    assert items[0]["headers"] == {}
-    assert [item["skipped"] for item in items] == [0, 0, 0]
-    assert items[0]["truncated"] is False
-    assert closed
-
-
-@virtual_time
-async def test_a_fast_edge_is_sampled_and_says_how_many_passed_unseen():
-    document = line("BROKEN", every_ms=10)
-    document["nodes"][1]["type"] = "TELLS"
-    async with live_run(document) as (engine, run):
-        with tap(engine, run, max_per_sec=2) as reader:
-            items = await read(reader, 10.001)
-
-    assert len(items) == pytest.approx(20, abs=2)
-    numbers = [item["payload"]["n"] for item in items]
-    gaps = [after - before - 1 for before, after in pairwise(numbers)]
-    assert gaps == [item["skipped"] for item in items[1:]]
-    assert max(gaps) > 40
-
-
-@virtual_time
-async def test_what_is_too_long_is_cut_and_secrets_are_masked_before():
-    async with live_run(line("TELLS", every_ms=100)) as (engine, run):
-        engine.masker.add("open-sesame")
-        with tap(engine, run, "mid", "out") as whole, tap(engine, run, "mid", "out") as other:
-            seen = (await read(whole, 1))[0]
-            same = (await read(other, 1))[0]
-        cuts = []
-        for most in range(16, 120):
-            with tap(engine, run, "mid", "out", max_bytes=most) as cut:
-                cuts += await read(cut, 0.2)
-
-    assert seen["payload"]["password"] == "***"
-    assert same["messageId"] == seen["messageId"]
-    assert seen["truncated"] is False
-    for item in cuts:
-        assert item["truncated"] is True
-        assert item["payload"].startswith('{"n":')
-        assert "open" not in item["payload"]
-    assert {len(item["payload"].encode()) for item in cuts} == set(range(16, 120))
-
-
-@virtual_time
-async def test_a_huge_payload_is_not_written_out_to_be_cut():
-    @processor("HUGE", blocking=False)
-    def huge(msg, cfg, ctx):
-        return {"text": "é" * 1_000_000, "after": "open-sesame"}
-
-    registry = PluginRegistry.load(Settings(), extra=[huge])
-    async with Engine(registry=registry) as engine:
-        engine.masker.add("é" * 3_000)
-        run = await engine.start("s", line("HUGE", every_ms=1_000))
-        with tap(engine, run, "mid", "out", max_bytes=100) as reader:
-            [first, *_] = await read(reader, 2)
-        await run.stop(StopMode.KILL)
-
-    assert first["truncated"] is True
-    assert "é" * 1_000 not in first["payload"]
-
-
-@virtual_time
-async def test_a_tap_takes_nothing_from_the_run_and_leaves_nothing_behind():
-    async with live_run(line("BROKEN", count=2, every_ms=1_000), seconds=0.1) as (engine, run):
-        stage = engine._starter.live[run.execution_id].node("in").stage
-        before = stage.tap
-        first, second = tap(engine, run), tap(engine, run)
-        during = stage.tap
-        first.close()
-        between = stage.tap
-        second.close()
-        second.close()
-
-        assert between is during is not before
-        assert stage.tap is before
-        assert len(engine.gateway.taps) == 0
-        assert await run.wait() is TaskStatus.SUCCESS
-
-
-@virtual_time
-async def test_the_record_of_a_node_goes_on_under_a_tap_and_after_it():
-    async with live_run(line("BROKEN", count=2, every_ms=1_000), seconds=0.1) as (engine, run):
-        with tap(engine, run):
-            await run.wait()
-        again = await run.node("mid").restart()
-        await again.wait()
-        items = [item.payload async for item in again.results() if item.type == "RESULT"]
-
-    assert [payload["n"] for payload in items] == [0, 1]
-
-
-@virtual_time
-async def test_a_record_that_is_full_leaves_the_stage_under_a_tap_too():
-    settings = Settings(restart={"messages_per_node": 2})
-    document = line("BROKEN", count=0, every_ms=10)
-    document["nodes"][1]["type"] = "TELLS"
-    async with live_run(document, seconds=0.5, settings=settings) as (engine, run):
-        stage = engine._starter.live[run.execution_id].node("in").stage
-        recording = stage.tap
-        with tap(engine, run) as reader:
-            items = await read(reader, 30.1)
-        after = stage.tap
-
-    assert recording is not None
-    assert after is None
-    assert len(items) > 140
-
-
-@virtual_time
-async def test_an_edge_that_there_is_not_cannot_be_tapped():
-    async with live_run(line()) as (engine, run):
-        with pytest.raises(NotFoundError) as error:
-            tap(engine, run, "in", "out")
-        with pytest.raises(NotFoundError) as port:
-            tap(engine, run, port="left")
-        with pytest.raises(NotFoundError) as node:
-            tap(engine, run, "nowhere")
-
-    assert [one.value.code for one in (error, port, node)] == [
-        "edge_not_found",
-        "edge_not_found",
-        "node_not_found",
-    ]
-
-
-@virtual_time
-async def test_where_several_ports_lead_to_a_node_one_has_to_be_named():
-    document = line("SWITCH", every_ms=100)
-    cases = [{"when": "payload.n % 2 == 0", "port": "even"}]
-    document["nodes"][1]["config"] = {"cases": cases, "otherwise": "odd"}
-    document["edges"] = [
-        {"source": "in", "target": "mid"},
-        {"source": "mid", "target": "out", "sourcePort": "even"},
-        {"source": "mid", "target": "out", "sourcePort": "odd"},
-    ]
-    async with live_run(document) as (engine, run):
-        with pytest.raises(BadRequestError, match="must be one of even, odd"):
-            tap(engine, run, "mid", "out")
-        with tap(engine, run, "mid", "out", port="odd") as reader:
-            items = await read(reader, 2)
-
-    assert items
-    assert all(item["payload"]["n"] % 2 for item in items)
-
-
-@virtual_time
-async def test_only_so_many_taps_are_open_and_only_of_runs_that_go_on():
-    async with live_run(line()) as (engine, run):
-        open_ones = [tap(engine, run) for _ in range(MOST)]
-        with pytest.raises(TooManyStreamsError):
-            tap(engine, run)
-        open_ones[0].close()
-        tap(engine, run).close()
-        for reader in open_ones:
-            reader.close()
-        await run.stop(StopMode.KILL)
-        await run.wait()
-        with pytest.raises(ConflictError) as error:
-            tap(engine, run)
-
-    assert error.value.code == "execution_not_running"
-
-
-@virtual_time
-async def test_who_does_not_read_holds_no_more_than_a_few_messages():
-    async with live_run(line("TELLS", every_ms=10)) as (engine, run):
-        with tap(engine, run, max_per_sec=100) as reader:
-            await asyncio.sleep(60)
-            items = await reader.take(10_000)
-            [after] = (await read(reader, 0.1))[:1]
-
-    assert len(items) == 100
-    assert after["skipped"] > 5_000

@@ -7,6 +7,7 @@ Features: OBS-01, CTL-02.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from yukta_rx.control.run_view import Fact
@@ -27,6 +28,7 @@ MOST_FACTS: Final = 100
 """Facts of one explanation."""
 
 _NAMED: Final = 3
+_OPENING: Final = "the plugins of the nodes are being opened"
 _FAILED: Final = (TaskStatus.FAILURE, TaskStatus.TIMED_OUT, TaskStatus.ERROR)
 
 
@@ -69,13 +71,13 @@ def why(view: RunView, node_id: str | None = None) -> list[Fact]:
     Raises:
         NotFoundError: there is no such node.
     """
-    if node_id is not None and node_id not in view.nodes and view.queue is None:
-        raise NotFoundError(f"the run has no node {node_id}", code="node_not_found", nodeId=node_id)
     if view.queue is not None:
         return [view.queue]
+    if node_id is not None and node_id not in view.nodes:
+        raise NotFoundError(f"the run has no node {node_id}", code="node_not_found", nodeId=node_id)
     chain = _Chain(view)
     facts = _of_run(chain) if node_id is None else chain.of(node_id)
-    return [fact for fact, _ in zip(facts, range(MOST_FACTS), strict=False)]
+    return list(islice(facts, MOST_FACTS))
 
 
 def _of_run(chain: _Chain) -> Iterator[Fact]:
@@ -91,6 +93,7 @@ def _of_run(chain: _Chain) -> Iterator[Fact]:
     detail = f"the run is {view.status}: {ended} of its {len(nodes)} nodes have ended"
     yield Fact(kind="RUNNING", since=view.since, detail=detail)
     if view.opening:
+        yield Fact(kind="OPENING", since=view.since, detail=_OPENING)
         return
     sources = {edge.source for edge in view.edges}
     for node in nodes:
@@ -142,8 +145,7 @@ class _Chain:
         if node.status.terminal or view.status.terminal:
             return self._ended(node)
         if view.opening:
-            detail = "its plugin is not open yet: the nodes of the run are being opened"
-            return [_fact("OPENING", node, view.since, detail)], []
+            return [_fact("OPENING", node, view.since, _OPENING)], []
         if node.waits:
             return list(node.waits), []
         blocked = [edge for edge in view.edges if edge.source == node.id and edge.blocked_since]
