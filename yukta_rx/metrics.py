@@ -180,7 +180,7 @@ METERS: Mapping[str, Meter] = MappingProxyType(
             _meter(
                 "yukta.edge.dropped",
                 Kind.COUNTER,
-                "Messages that an edge buffer dropped.",
+                "Messages lost, by the rule of a buffer or the reason in the loss ledger.",
                 "ENG-01",
                 labels=("type",),
             ),

@@ -195,3 +195,4 @@ async def test_what_waited_for_a_node_that_was_cut_off_is_discarded(new_scene) -
         found = rows(scene, run.execution_id)
         assert {reason for _, _, reason in found} == {"DISCARDED"}
         assert sum(found.values()) == outcome.totals["dropped"] > 0
+        assert scene.count("yukta.edge.dropped", type="DISCARDED") == sum(found.values())

@@ -57,12 +57,19 @@ class Ledger:
         known = [*ids, *sample][:SAMPLE]
         self._rows[place, node_id, reason] = (before + count, known)
 
-    def add_untold(self, run: LiveRun) -> None:
-        """Add what a run itself says was lost on its edges and no event has told."""
+    def add_untold(self, run: LiveRun) -> dict[str, int]:
+        """Add what a run itself says was lost on its edges and no event has told.
+
+        Returns:
+            How many messages that were, by reason.
+        """
+        added: dict[str, int] = {}
         for node_id, reason, count in run.losses():
             # What an operator dropped counts as discarded, and an event has told it.
             told = self.count("edge", node_id, _HELD) if reason == _DISCARDED else 0
             self.add("edge", reason, count - told, node_id)
+            added[reason] = added.get(reason, 0) + count - told
+        return added
 
     def count(self, place: str, node_id: str | None, reason: str) -> int:
         """How many of one kind were lost."""
@@ -166,7 +173,8 @@ class LossBook:
             The event, which says how many lines were dropped in all, if any were.
         """
         if watched.run is not None:
-            watched.losses.add_untold(watched.run)
+            for reason, n in watched.losses.add_untold(watched.run).items():
+                self._telemetry.edge_dropped(reason, n)
         # Those that never got here, since threads wrote more than the loop could take.
         before = event.data.get("droppedLines", 0)
         self._telemetry.dropped("log", "overflow", before)

@@ -48,7 +48,7 @@ class RunTelemetry:
                 counter.add(node["retried"])
 
     def edge_dropped(self, overflow: str, n: int) -> None:
-        """An edge buffer dropped messages, by its rule."""
+        """Messages were lost: dropped by the rule of a buffer, or as the loss ledger says."""
         self._meters.counter("yukta.edge.dropped", type=overflow).add(n)
 
     def dropped(self, type: str, kind: str, n: int = 1) -> None:
