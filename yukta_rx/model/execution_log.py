@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -299,6 +300,7 @@ def _plain(name: str, value: Any) -> Any:
     return list(value) if name == "breakpoints" else value
 
 
+@cache
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
