@@ -214,7 +214,7 @@ class Socket:
         self.unread = b""
         self.parser = SseParser()
         self.shared = 0
-        self.kinds: list[str] = []
+        self.samples: dict[tuple[str, str], int] = {}
 
     def take(self, data: bytes) -> bool:
         if not self.going.is_set():
@@ -258,8 +258,12 @@ class Socket:
     def read(self, published: dict[int, str]) -> None:
         events, self.unread = self.parser.feed(self.unread), b""
         for event in events:
-            self.kinds.append(event.type)
-            self.client.check(event, loads_external(event.data.encode()), published)
+            shown = loads_external(event.data.encode())
+            self.client.check(event, shown, published)
+            if event.type == "node.stats":
+                key, n = (shown["executionId"], shown["nodeId"]), shown["data"]["n"]
+                assert n >= self.samples.get(key, 0), "samples never go back"
+                self.samples[key] = n
 
 
 @pytest.mark.feature("OBS-01")
@@ -284,6 +288,13 @@ def test_streams_that_share_writes_get_each_fact_once_in_order_or_are_told(
                 for capacity, runs, beat in zip(capacities, wanted, beats, strict=True)
             ]
 
+            taken = 0
+
+            def sample(node: str, run: str) -> None:
+                nonlocal taken
+                taken += 1
+                feed.publish(scene.event("node.stats", node, run, n=taken))
+
             def publish(kind: str, run: str) -> None:
                 seq = feed.head_seq + 1
                 published[seq] = run
@@ -297,7 +308,7 @@ def test_streams_that_share_writes_get_each_fact_once_in_order_or_are_told(
                     case "finish":
                         publish("execution.finished", RUNS[which])
                     case "sample":
-                        feed.publish(scene.event("node.stats", f"n{amount}", RUNS[which]))
+                        sample(f"n{amount}", RUNS[which])
                     case "turn":
                         for _ in range(amount):
                             await asyncio.sleep(0)
@@ -315,8 +326,13 @@ def test_streams_that_share_writes_get_each_fact_once_in_order_or_are_told(
                 socket.going.set()
                 socket.come(feed)
             await asyncio.sleep(10)
+            for run in RUNS:
+                sample("n1", run)
+            await asyncio.sleep(1)
             for socket in sockets:
                 socket.read(published)
+                assert socket.samples["r0", "n1"] == taken - 1, "the newest has come"
+                assert socket.samples.get(("r1", "n1"), taken) == taken
                 client = socket.client
                 assert client.following(published) is None, "nothing is left untold"
                 assert client.stream.position == feed.last_id
@@ -361,6 +377,80 @@ def test_streams_that_keep_up_are_written_to_once_per_turn_and_without_their_tas
             assert not feed._alone, "and is back when it has everything"
             assert {socket.unread.count(b"event: node.status") for socket in sockets} == {6}
             for socket in sockets:
+                socket.unread = b""
+                await socket.leave({})
+
+    run_virtual(play())
+
+
+def stats_in(socket: Socket) -> list[int]:
+    """The `n` of the samples that were written, -1 for the end of a run."""
+    events = SseParser().feed(socket.unread)
+    kinds = {"node.stats": lambda shown: shown["data"]["n"], "execution.finished": lambda _: -1}
+    return [
+        kinds[event.type](loads_external(event.data.encode()))
+        for event in events
+        if event.type in kinds
+    ]
+
+
+@pytest.mark.feature("OBS-01")
+def test_samples_are_merged_for_all_who_share_writes_and_come_before_the_end_of_their_run(
+    new_scene,
+) -> None:
+    async def play() -> None:
+        async with new_scene() as scene:
+            sockets = [Socket(256, EventFilter(), False) for _ in range(3)]
+            for socket in sockets:
+                socket.come(scene.feed)
+            await asyncio.sleep(0.1)
+            for n in range(5):
+                scene.feed.publish(scene.event("node.stats", "n", n=n))
+            await asyncio.sleep(0.1)
+            for n in range(5, 8):
+                scene.feed.publish(scene.event("node.stats", "n", n=n))
+            await asyncio.sleep(0.1)
+            assert [stats_in(socket) for socket in sockets] == [[4]] * 3
+            scene.feed.publish(scene.event("execution.finished", None))
+            await asyncio.sleep(0.6)
+
+            assert [stats_in(socket) for socket in sockets] == [[4, 7, -1]] * 3
+            assert [socket.shared for socket in sockets] == [3] * 3
+            assert not scene.feed._alone
+            for socket in sockets:
+                socket.unread = b""
+                await socket.leave({})
+
+    run_virtual(play())
+
+
+@pytest.mark.feature("OBS-01")
+def test_a_sample_that_a_stream_kept_for_itself_does_not_come_after_a_newer_one(
+    new_scene,
+) -> None:
+    async def play() -> None:
+        async with new_scene() as scene:
+            feed = scene.feed
+            first, second = (Socket(256, EventFilter(), False) for _ in range(2))
+            first.come(feed)
+            await asyncio.sleep(0.1)
+            feed.publish(scene.event("node.stats", "n", n=1))
+            await asyncio.sleep(0.3)
+            second.come(feed)
+            await asyncio.sleep(0.05)
+            # While it is alone for a moment, a sample is due later than that of the others.
+            feed.part(second.client.stream)
+            feed.publish(scene.event("node.stats", "n", n=2))
+            scene.publish(1)
+            await asyncio.sleep(0.01)
+            assert second.client.stream.has_samples
+            assert not feed._alone
+            feed.publish(scene.event("node.stats", "n", n=3))
+            await asyncio.sleep(2)
+
+            assert stats_in(first) == [1, 3]
+            assert stats_in(second) == [1, 3]
+            for socket in (first, second):
                 socket.unread = b""
                 await socket.leave({})
 

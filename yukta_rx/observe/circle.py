@@ -2,23 +2,25 @@
 
 Waking a task for each of a thousand streams costs more than writing to them. So a stream that has
 nothing to get waits in a circle: what is published in one turn of the loop is encoded once, and the
-same bytes go to every member at its end. Who cannot take them leaves, and goes on by its own task.
+same bytes go to every member at its end. Samples are merged for all of them, too. Who cannot take
+what is written leaves, and goes on by its own task.
 
 Feature: OBS-01.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from yukta_rx.observe.feed import Entry
+    from yukta_rx.observe.feed import Entry, SampleKey
     from yukta_rx.observe.filters import EventFilter
     from yukta_rx.observe.frames import Frame
     from yukta_rx.observe.subscription import FeedSubscription
+    from yukta_rx.streams.clock import LoopClock, Timer
 
     Pack = Callable[[Sequence[Frame]], bytes]
 
@@ -46,30 +48,61 @@ class Outlet(Protocol):
         """Write, if that can be done now."""
 
 
-class Circle:
-    """The subscribers of one filter and one form that have everything that was published.
-
-    Args:
-        loop: whose turns count.
-        filters: what they want.
-        pack: makes the bytes of frames.
+class CircleKey(NamedTuple):
+    """What the members of a circle have in common.
 
     Attributes:
         filters: what they want.
-        members: who they are, and where each gets its bytes.
         pack: makes the bytes of frames.
+        coalesce: seconds between two deliveries of samples.
     """
 
-    __slots__ = ("_due", "_entries", "_loop", "_weight", "filters", "members", "pack")
+    filters: EventFilter
+    pack: Pack
+    coalesce: float
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, filters: EventFilter, pack: Pack) -> None:
-        self.filters = filters
+
+class Circle:
+    """The subscribers of one filter and one form that have everything that was published.
+
+    A member that was alone before may get its first samples from here sooner than one interval
+    after its own last ones.
+
+    Args:
+        loop: whose turns count.
+        clock: tells when samples are due.
+        key: what the members have in common.
+
+    Attributes:
+        key: the same.
+        members: who they are, and where each gets its bytes.
+        flushed_at: when samples were written last.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_due",
+        "_entries",
+        "_loop",
+        "_samples",
+        "_timer",
+        "_weight",
+        "flushed_at",
+        "key",
+        "members",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: LoopClock, key: CircleKey) -> None:
+        self.key = key
         self.members: dict[FeedSubscription, Outlet] = {}
+        self.flushed_at = float("-inf")
         self._loop = loop
-        self.pack = pack
+        self._clock = clock
         self._entries: list[tuple[int, Entry]] = []
         self._weight = 0
         self._due = False
+        self._samples: dict[SampleKey, Entry] = {}
+        self._timer: Timer | None = None
 
     @property
     def first(self) -> int | None:
@@ -83,9 +116,16 @@ class Circle:
         self.members[member] = outlet
 
     def leave(self, member: FeedSubscription) -> None:
-        """Let a subscriber go; it has everything, or was told by `fell_behind` what it lacks."""
+        """Let a subscriber go; it has everything, or is told what it lacks."""
         self.flush()
-        self.members.pop(member, None)
+        if member in self.members:
+            self._dismiss(member)
+
+    def close(self) -> None:
+        """Nobody is here any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def add(self, seq: int, entry: Entry, weight: int) -> None:
         """A wanted event happened; it is written at the end of the turn."""
@@ -103,11 +143,54 @@ class Circle:
         if not entries:
             return
         self._entries, self._weight = [], 0
-        data = self.pack([entry.frame for _, entry in entries])
+        data = self.key.pack([entry.frame for _, entry in entries])
         late = [member for member, outlet in self.members.items() if not outlet.take(data)]
         for member in late:
-            del self.members[member]
-            member.fell_behind([seq for seq, _ in entries])
+            self._dismiss(member, [seq for seq, _ in entries])
+
+    def add_sample(self, key: SampleKey, entry: Entry) -> None:
+        """A wanted sample was taken; it takes the place of the one before."""
+        self._samples[key] = entry
+        if self._timer is None:
+            when = max(self._clock.now(), self.flushed_at + self.key.coalesce)
+            self._timer = self._clock.call_at(when, self._samples_due)
+
+    def flush_samples_of(self, execution_id: str) -> None:
+        """Write the samples of a run, which ends."""
+        self._write_samples([key for key in self._samples if key[0] == execution_id])
+
+    def _samples_due(self) -> None:
+        self._timer = None
+        self.flushed_at = self._clock.now()
+        self._write_samples(list(self._samples))
+
+    def _write_samples(self, keys: list[SampleKey]) -> None:
+        if not keys:
+            return
+        self.flush()
+        left: list[FeedSubscription] = []
+        for start in range(0, len(keys), MOST):
+            some = [(key, self._samples.pop(key)) for key in keys[start : start + MOST]]
+            data = self.key.pack([entry.frame for _, entry in some])
+            for member, outlet in tuple(self.members.items()):
+                if not outlet.take(data):
+                    self._dismiss(member)
+                    left.append(member)
+                elif member.has_samples:
+                    member.drop_samples(some)
+            for member in left:
+                self._hand_over(member, some)
+
+    def _dismiss(self, member: FeedSubscription, unwritten: Iterable[int] = ()) -> None:
+        del self.members[member]
+        member.let_go(self.flushed_at, unwritten)
+        self._hand_over(member, self._samples.items())
+
+    def _hand_over(
+        self, member: FeedSubscription, samples: Iterable[tuple[SampleKey, Entry]]
+    ) -> None:
+        for key, entry in samples:
+            member.offer_sample(key, entry)
 
     def _turn_ends(self) -> None:
         self._due = False

@@ -23,7 +23,7 @@ from yukta_rx.errors import (
 )
 from yukta_rx.model.events import SAMPLE_TYPES, ExecutionEvent
 from yukta_rx.model.weight import weigh
-from yukta_rx.observe.circle import Circle
+from yukta_rx.observe.circle import Circle, CircleKey
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.frames import Frame, closing
 from yukta_rx.observe.journal import Gap
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.metrics import Meters
-    from yukta_rx.observe.circle import Outlet, Pack
+    from yukta_rx.observe.circle import Outlet
     from yukta_rx.streams.clock import LoopClock
 
 CAPACITY: Final = 256
@@ -167,7 +167,7 @@ class EventFeed:
         self._ring: Ring[Entry] = Ring()
         self._subscriptions: set[FeedSubscription] = set()
         self._alone: set[FeedSubscription] = set()  # those in no circle
-        self._circles: dict[tuple[EventFilter, Pack], Circle] = {}
+        self._circles: dict[CircleKey, Circle] = {}
         self._sampling: set[FeedSubscription] = set()
         self._newest: dict[str, dict[SampleKey, Entry]] = {}
 
@@ -225,8 +225,10 @@ class EventFeed:
             ring.pop()
         if event.type == "execution.finished":
             self._newest.pop(event.execution_id, None)
+            # The last samples of a run go before its end.
+            for circle in tuple(self._circles.values()):
+                circle.flush_samples_of(event.execution_id)
             for subscription in self._sampling:
-                # The last samples of a run go before its end, which each does by itself.
                 if subscription.has_samples:
                     self.part(subscription)
         for subscription in self._alone:
@@ -234,16 +236,19 @@ class EventFeed:
                 subscription.offer(seq)
         # After those who are alone: who leaves a circle here was offered this event already.
         for circle in tuple(self._circles.values()):
-            if circle.filters.matches(event):
+            if circle.key.filters.matches(event):
                 circle.add(seq, entry, weight)
 
     def _publish_sample(self, event: ExecutionEvent) -> None:
         entry = Entry(event, None)
         key = sample_key(event)
         self._newest.setdefault(event.execution_id, {})[key] = entry
-        for subscription in self._sampling:
+        for subscription in self._alone:
             if subscription.wants_all or subscription.filters.matches(event):
                 subscription.offer_sample(key, entry)
+        for circle in self._circles.values():
+            if circle.key.filters.matches(event):
+                circle.add_sample(key, entry)
 
     # -- reading
 
@@ -340,12 +345,12 @@ class EventFeed:
         entry = self._newest.get(event.execution_id, {}).get(sample_key(event))
         return entry.event if entry is not None else None
 
-    def meet(self, subscription: FeedSubscription, outlet: Outlet) -> None:
+    def meet(self, subscription: FeedSubscription, outlet: Outlet, coalesce: float) -> None:
         """A subscription that has everything waits for more with those that want the same."""
-        key = (subscription.filters, outlet.pack)
+        key = CircleKey(subscription.filters, outlet.pack, coalesce)
         circle = self._circles.get(key)
         if circle is None:
-            circle = Circle(asyncio.get_running_loop(), *key)
+            circle = Circle(asyncio.get_running_loop(), self.clock, key)
         circle.join(subscription, outlet)
         self._circles[key] = circle  # again, as the last of the others may just have left
         subscription.circle = circle
@@ -356,16 +361,14 @@ class EventFeed:
         circle = subscription.circle
         if circle is not None:
             circle.leave(subscription)
-            self.alone(subscription)
 
     def alone(self, subscription: FeedSubscription) -> None:
         """A subscription has left its circle."""
         circle, subscription.circle = subscription.circle, None
         self._alone.add(subscription)
         if circle is not None and not circle.members:
-            key = (circle.filters, circle.pack)
-            if self._circles.get(key) is circle:
-                del self._circles[key]
+            self._circles.pop(circle.key, None)
+            circle.close()
 
     def detach(self, subscription: FeedSubscription) -> None:
         """A subscription gets nothing more."""

@@ -137,10 +137,16 @@ class FeedSubscription(Reader[Frame]):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def fell_behind(self, seqs: Iterable[int]) -> None:
-        """Its circle could not write these to it; it goes on by itself."""
+    def let_go(self, flushed_at: float, unwritten: Iterable[int] = ()) -> None:
+        """It is in no circle any more and goes on by itself.
+
+        Args:
+            flushed_at: when it got samples there.
+            unwritten: numbers of events that it could not take there.
+        """
         self._feed.alone(self)
-        for seq in seqs:
+        self._flushed_at = max(self._flushed_at, flushed_at)
+        for seq in unwritten:
             self.offer(seq)
 
     def offer_sample(self, key: SampleKey, entry: Entry) -> None:
@@ -154,6 +160,11 @@ class FeedSubscription(Reader[Frame]):
             clock = self._feed.clock
             when = max(clock.now(), self._flushed_at + self._coalesce)
             self._flush_timer = clock.call_at(when, self._flush)
+
+    def drop_samples(self, newer: Iterable[tuple[SampleKey, Entry]]) -> None:
+        """It got these, so older ones of the same keys are not wanted any more."""
+        for key, _ in newer:
+            self._samples.pop(key, None)
 
     def finish(self, last: Frame) -> None:
         """Nothing follows what waits but this frame."""
@@ -241,7 +252,7 @@ class FeedSubscription(Reader[Frame]):
     def _parked(self) -> None:
         self._pending = _NONE
         if self._outlet is not None:
-            self._feed.meet(self, self._outlet)
+            self._feed.meet(self, self._outlet, self._coalesce)
 
     def _resumed(self) -> None:
         self._feed.part(self)
