@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,12 @@ BEFORE_THE_LOOP = (
     ("yukta_rx/config/load.py", {"load_settings"}),
     ("yukta_rx/plugins/registry.py", {"load"}),
 )
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control has what it runs behind it ignore Ctrl-C, and whoever is started
+    # by a test would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -372,7 +372,7 @@ async def test_a_server_that_asks_to_wait_is_heard(web, ask, status) -> None:
 @pytest.mark.parametrize(
     ("value", "least", "most"),
     [
-        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 3000, 3601),
+        ("in an hour", 3000, 3601),
         ("Wed, 21 Oct 2015 07:28:00 GMT", 0, 0),
         ("99999999999999999999", 86_400, 86_400),
     ],
@@ -380,6 +380,8 @@ async def test_a_server_that_asks_to_wait_is_heard(web, ask, status) -> None:
 async def test_a_server_may_name_a_date_and_no_wait_is_beyond_a_day(
     web, ask, value, least, most
 ) -> None:
+    if value == "in an hour":  # of the test, not of when the tests were collected
+        value = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
     url = await web.serve({"status": 503, "headers": {"Retry-After": value}})
 
     with pytest.raises(HttpStatusError) as failed:
