@@ -168,6 +168,38 @@ async def test_a_changed_command_takes_the_place_of_the_first_and_is_what_the_au
 
 
 @virtual_time
+async def test_a_dry_run_examines_what_a_reviewer_puts_in_place():
+    async with Engine(reviewers=[reviewer := Says(None)]) as engine:
+        run = await engine.start("s", DOCUMENT)
+        reviewer.answer = Modify(PauseNode(run.execution_id, "nowhere"), "only one node")
+        with pytest.raises(NotFoundError) as caught:
+            await engine.gateway.command(
+                PauseWorkflow(run.execution_id), actor="ann", via="REST", dry_run=True
+            )
+
+        assert caught.value.code == "node_not_found"
+        await run.stop(StopMode.KILL)
+
+
+@virtual_time
+async def test_a_reviewer_that_fails_when_its_time_is_over_is_in_the_log(caplog):
+    class Late:
+        async def review(self, request):
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                raise RuntimeError("too late") from None
+
+    with caplog.at_level("WARNING"):
+        async with live_run(Late()) as (_engine, _run, give):
+            with pytest.raises(ControlRejectedError):
+                await give()
+            await asyncio.sleep(0)
+
+    assert "reviewer Late failed after its time" in caplog.text
+
+
+@virtual_time
 async def test_a_change_to_another_run_refuses():
     other = PauseWorkflow(execution_id="another")
     async with live_run(Says(Modify(other, "why not"))) as (engine, run, give):

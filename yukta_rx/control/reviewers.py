@@ -181,7 +181,9 @@ class Reviewers:
             except asyncio.CancelledError:
                 answer.cancel()
             except Exception as error:
-                if not answer.done():
+                if answer.done():
+                    log.warning("reviewer %s failed after its time", name, exc_info=error)
+                else:
                     answer.set_exception(error)
             else:
                 if not answer.done():
@@ -197,6 +199,8 @@ class Reviewers:
             return answer.result()
         finally:
             task.cancel()
+            # What still comes is not looked at any more.
+            answer.cancel()
 
     async def close(self, grace: float) -> None:
         """Cancel what still asks, and wait for it for so many seconds."""

@@ -165,6 +165,8 @@ class Sequencer:
                 command.examine(self._desk)
                 reviewed = await self._review(submission, target, passed)
                 notes = (*notes, *reviewed.notes)
+                if reviewed.command is not command:
+                    reviewed.command.examine(self._desk)
                 submission = replace(submission, command=reviewed.command)
                 if reviewed.held_by is not None and not submission.dry_run:
                     return self._hold(submission, command_id, target, reviewed, passed, notes)
