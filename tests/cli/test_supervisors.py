@@ -216,3 +216,19 @@ def test_a_command_as_it_is_sent_has_an_id_and_leaves_defaults_out() -> None:
     assert set(bare) == {"type", "executionId", "nodeId", "commandId"}
     assert "equals" not in point
     assert point["expression"] == "payload.x"
+
+
+def test_a_command_about_a_node_of_any_run_is_sent_with_its_node_and_reason() -> None:
+    from yukta_rx.cli.supervise_session import _form
+    from yukta_rx.control.commands import RetryNode
+    from yukta_rx.control.supervision import Proposal
+
+    form = _form(Proposal(RetryNode("run-1", "price", reason="it may work now")))
+
+    assert form.pop("commandId")
+    assert form == {
+        "type": "RetryNode",
+        "executionId": "run-1",
+        "nodeId": "price",
+        "reason": "it may work now",
+    }
