@@ -59,8 +59,7 @@ async def said(stream: asyncio.StreamReader | None, words: str) -> str:
 @asynccontextmanager
 async def serving(port: int = 0, **settings: str) -> AsyncIterator[tuple[Any, str]]:
     """A server and its address."""
-    allowed = {"YUKTA_PLUGINS_ALLOW_FAULT_INJECTION": "true"}
-    async with process("serve", "--port", str(port), **allowed, **settings) as server:
+    async with process("serve", "--port", str(port), **settings) as server:
         line = await said(server.stderr, "http://")
         yield server, next(word.rstrip(",") for word in line.split() if "http://" in word)
 

@@ -121,3 +121,18 @@ def test_the_data_is_the_file_that_its_note_describes() -> None:
     assert re.search(r"sha256 \| `(\w+)`", note)[1] == hashlib.sha256(data).hexdigest()
     assert re.search(r"git blob \| `(\w+)`", note)[1] == blob
     assert f"{len(data):,} bytes" in note
+
+
+@pytest.mark.feature("DEF-02")
+def test_every_example_is_valid_with_the_settings_that_one_begins_with() -> None:
+    # `yukta dev examples/` is the first thing a newcomer types.
+    done = subprocess.run(
+        [sys.executable, "-m", "yukta_rx", "validate", "examples"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "stormy.json: valid" in done.stdout + done.stderr
