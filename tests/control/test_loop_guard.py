@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from yukta_rx.control.commands import PauseNode, PauseWorkflow, StepWorkflow
+from yukta_rx.control.commands import PauseNode, PauseWorkflow, RetryNode, StepWorkflow
 from yukta_rx.control.loop_guard import MAX_TARGETS, LoopGuard, TokenBucket
 
 pytestmark = pytest.mark.feature("CTL-07")
@@ -92,3 +92,11 @@ def test_it_remembers_a_bounded_number_of_targets() -> None:
 
     assert guard.passes(PauseWorkflow(execution_id="r0"))
     assert not guard.passes(PauseWorkflow(execution_id=f"r{MAX_TARGETS}"))
+
+
+def test_nodes_of_runs_that_ended_are_different_targets_too() -> None:
+    guard = LoopGuard(1, 10, Time())
+
+    assert guard.passes(RetryNode("r", "a"))
+    assert guard.passes(RetryNode("r", "b"))
+    assert not guard.passes(RetryNode("r", "a"))

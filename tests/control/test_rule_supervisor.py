@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from yukta_rx.app import Engine
 from yukta_rx.config.settings import Settings
-from yukta_rx.control.commands import PauseNode, PauseWorkflow, StopWorkflow
+from yukta_rx.control.commands import PauseNode, PauseWorkflow, RetryNode, StopWorkflow
 from yukta_rx.control.rule_supervisor import RuleSupervisor, Template
 from yukta_rx.errors import ConfigError
 from yukta_rx.model.events import ExecutionEvent
@@ -345,3 +345,11 @@ async def test_a_fault_in_the_file_stops_the_start_and_leaves_nothing_behind(tmp
     with pytest.raises(ConfigError, match=r"rules\.json"):
         async with Engine(Settings(supervisor={"rules": {"file": file}})):
             pass
+
+
+def test_a_command_about_a_node_of_a_run_that_ended_is_about_the_node_of_the_event() -> None:
+    retry = rule(when="event.type == 'node.status'", command={"type": "RetryNode"})
+
+    [(_, answer)] = answers([retry], event(kind="node.status", node="price"))
+
+    assert answer.command == RetryNode("r", "price")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from yukta_rx.control.commands.base import NodeCommand
+from yukta_rx.control.commands.base import OfNode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,7 +94,7 @@ class LoopGuard:
         if not self._commands:
             return True
         now = self._now()
-        node = command.node_id if isinstance(command, NodeCommand) else ""
+        node = command.node_id if isinstance(command, OfNode) else ""
         key = command.name(), command.execution_id, node
         times = self._seen.pop(key, deque())
         self._seen[key] = times

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 from pydantic import ValidationError as PydanticError
 from pydantic.alias_generators import to_camel
 
-from yukta_rx.control.commands import COMMANDS, Command, NodeCommand
+from yukta_rx.control.commands import COMMANDS, Command, OfNode
 from yukta_rx.control.supervision import ExecutionSupervisor, Proposal
 from yukta_rx.errors import BadInputError, ConfigError, ValidationError, YuktaError, json_pointer
 from yukta_rx.security.expressions import Condition, compile_condition
@@ -169,7 +169,7 @@ class Rule:
         """Parse the command with something fitting in place of what only events can say."""
         known = self._kind.own_fields()
         values: dict[str, Any] = {"executionId": "x"}
-        if issubclass(self._kind, NodeCommand):
+        if issubclass(self._kind, OfNode):
             values["nodeId"] = "x"
         for name, template in self._fields.items():
             if name in ("type", "reason"):
@@ -237,7 +237,7 @@ class Rule:
         }
         reason = values.pop("reason", None)
         values.setdefault("executionId", event.execution_id)
-        if issubclass(self._kind, NodeCommand):
+        if issubclass(self._kind, OfNode):
             values.setdefault("nodeId", event.node_id)
         command: Command = self._kind.parse(values)
         said = f"rule {self.model.name}"

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from yukta_rx.control.commands.base import Command, CommandResult, NodeCommand, Outcome
+from yukta_rx.control.commands.base import Command, CommandResult, OfNode, Outcome
 from yukta_rx.control.inbox import Inbox
 from yukta_rx.control.loop_guard import LoopGuard, TokenBucket
 from yukta_rx.errors import ConflictError, EngineError, RateLimitedError, YuktaError
@@ -305,7 +305,7 @@ class Seat:
             session_id="",
             workflow_id="",
             execution_id=command.execution_id,
-            node_id=command.node_id if isinstance(command, NodeCommand) else None,
+            node_id=command.node_id if isinstance(command, OfNode) else None,
             data=data,
         )
         entry = Entry(event, None)
