@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from yukta_rx.model.events import SAMPLE_TYPES
 from yukta_rx.observe.feed import CAPACITY, COALESCE_MS, Entry, parse_id, sample_key
-from yukta_rx.observe.frames import RETRY_MS, Frame, closing
+from yukta_rx.observe.frames import Frame, closing
 from yukta_rx.observe.journal import Gap
 from yukta_rx.observe.reader import Reader
 
@@ -90,7 +90,9 @@ class Inbox(Reader[Entry]):
                 reason = "evicted"
             else:
                 behind = place[1]
-        self._greet(reason, behind)
+        self._first += self._feed.greeting(
+            self.filters, behind, coalesce_ms=COALESCE_MS, reset=reason
+        )
         self._catch_up(behind)
 
     def resume(self, behind: int) -> None:
@@ -110,24 +112,6 @@ class Inbox(Reader[Entry]):
         # What happened before it began is no sign of slowness.
         self._room = self._capacity + len(self._facts)
         self._seen = feed.head_seq
-
-    def _greet(self, reset: str | None, place: int) -> None:
-        feed = self._feed
-        hello = {
-            "epoch": feed.epoch,
-            "headSeq": feed.head_seq,
-            "oldestSeq": feed.oldest_seq,
-            "leader": True,
-            "filters": self.filters.as_dict(),
-            "retryMs": RETRY_MS,
-            "coalesceMs": COALESCE_MS,
-        }
-        here = feed.id_of(place)
-        own = here if reset is None else None
-        self._first.append(Frame.of("stream.hello", hello, id=own, retry=RETRY_MS))
-        if reset is not None:
-            lost = {"reason": reset, "oldestSeq": feed.oldest_seq}
-            self._first.append(Frame.of("stream.reset", lost, id=here))
 
     # -- told by the host
 

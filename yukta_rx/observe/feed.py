@@ -25,7 +25,7 @@ from yukta_rx.model.events import SAMPLE_TYPES, ExecutionEvent
 from yukta_rx.model.weight import weigh
 from yukta_rx.observe.circle import Circle, CircleKey
 from yukta_rx.observe.filters import EventFilter
-from yukta_rx.observe.frames import Frame, closing
+from yukta_rx.observe.frames import RETRY_MS, Frame, closing
 from yukta_rx.observe.journal import Gap
 from yukta_rx.observe.ring import OVERHEAD, Ring
 from yukta_rx.observe.subscription import FeedSubscription
@@ -251,6 +251,36 @@ class EventFeed:
                 circle.add_sample(key, entry)
 
     # -- reading
+
+    def greeting(
+        self, filters: EventFilter, behind: int, *, coalesce_ms: int, reset: str | None = None
+    ) -> list[Frame]:
+        """The frames that every stream begins with.
+
+        Args:
+            filters: what it is of.
+            behind: number of the event that it begins behind.
+            coalesce_ms: how often samples are delivered at most.
+            reset: why it cannot begin where its client wanted; None if it can.
+        """
+        hello = {
+            "epoch": self.epoch,
+            "headSeq": self.head_seq,
+            "oldestSeq": self.oldest_seq,
+            "leader": True,
+            "filters": filters.as_dict(),
+            "retryMs": RETRY_MS,
+            "coalesceMs": coalesce_ms,
+        }
+        place = self.id_of(behind)
+        # Before a reset the hello must not move the client's place: one that leaves between the two
+        # would come back behind what it was never told that it had lost.
+        own = place if reset is None else None
+        frames = [Frame.of("stream.hello", hello, id=own, retry=RETRY_MS)]
+        if reset is not None:
+            lost = {"reason": reset, "oldestSeq": self.oldest_seq}
+            frames.append(Frame.of("stream.reset", lost, id=place))
+        return frames
 
     def subscribe(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from yukta_rx.observe.frames import RETRY_MS, Frame
+from yukta_rx.observe.frames import Frame
 from yukta_rx.observe.journal import Gap
 from yukta_rx.observe.reader import Reader
 
@@ -103,26 +103,12 @@ class FeedSubscription(Reader[Frame]):
 
     def begin(self, after: int, backlog: Iterable[int], *, reset: str | None = None) -> None:
         """Begin behind an event, with those that the subscriber has missed."""
-        feed = self._feed
         self._pending = deque(backlog)
         self._room = self._capacity + len(self._pending)
-        hello = {
-            "epoch": feed.epoch,
-            "headSeq": feed.head_seq,
-            "oldestSeq": feed.oldest_seq,
-            "leader": True,
-            "filters": self.filters.as_dict(),
-            "retryMs": RETRY_MS,
-            "coalesceMs": round(self._coalesce * 1000),
-        }
-        place = feed.id_of(after)
-        # Before a reset the hello must not move the client's place: one that leaves between the two
-        # would come back behind what it was never told that it had lost.
-        own = place if reset is None else None
-        self._first.append(Frame.of("stream.hello", hello, id=own, retry=RETRY_MS))
-        if reset is not None:
-            lost = {"reason": reset, "oldestSeq": feed.oldest_seq}
-            self._first.append(Frame.of("stream.reset", lost, id=place))
+        coalesce_ms = round(self._coalesce * 1000)
+        self._first += self._feed.greeting(
+            self.filters, after, coalesce_ms=coalesce_ms, reset=reset
+        )
 
     def offer(self, seq: int) -> None:
         """A wanted event happened."""
