@@ -15,8 +15,7 @@ from collections import deque
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from yukta_rx.config.checks import require, store_types
-from yukta_rx.config.settings import Settings, StoreType
+from yukta_rx.config.settings import Settings
 from yukta_rx.control.approvals import Approvals
 from yukta_rx.control.audit import AuditTrail
 from yukta_rx.control.bus import PluginBus
@@ -37,15 +36,9 @@ from yukta_rx.control.supervisors import SupervisorHost
 from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
 from yukta_rx.durability.archive import ExecutionArchive
-from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
-from yukta_rx.durability.memory.checkpoints import MemoryNodeCheckpointStore
-from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
-from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
-from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
-from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
-from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
+from yukta_rx.durability.open import Stores, check_settings, open_stores
 from yukta_rx.engine.watchdog import Watchdog
-from yukta_rx.errors import ConfigError, NotFoundError, UnavailableError, YuktaError
+from yukta_rx.errors import NotFoundError, UnavailableError, YuktaError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.workflow import WorkflowDefinition
 from yukta_rx.observe.feed import EventFeed
@@ -76,24 +69,6 @@ TAP: Final = 10_000
 """Events that wait for a slow listener inside the process; beyond it the oldest are dropped."""
 
 
-def check_settings(settings: Settings) -> tuple[str, ...]:
-    """Refuse settings that this version cannot honour; the warnings of the others.
-
-    Raises:
-        ConfigError: settings contradict each other, or ask for a store that is not there; lists
-            all of them.
-    """
-    warnings = require(settings)
-    absent = [
-        f"yukta.{store}.store-type = {kind}: this version keeps everything in memory"
-        for store, kind in store_types(settings).items()
-        if kind is not StoreType.MEMORY
-    ]
-    if absent:
-        raise ConfigError(absent)
-    return warnings
-
-
 class Engine:
     """Everything but the server.
 
@@ -114,6 +89,7 @@ class Engine:
     """
 
     settings: Settings
+    stores: Stores
     masker: Masker
     registry: PluginRegistry
     definitions: DefinitionService
@@ -172,6 +148,7 @@ class Engine:
         pool = BlockingPool(settings.execution.blocking_threads)
         self._stack.callback(pool.close)
         found = await pool.call(discover, settings)
+        self.stores = await self._stack.enter_async_context(open_stores(settings, pool.call))
         self._observe(clock)
         starter = self._starter = await self._admit(clock, pool)
         self._control(clock, starter, found)
@@ -202,17 +179,15 @@ class Engine:
         )
 
     async def _admit(self, clock: LoopClock, pool: BlockingPool) -> Starter:
-        """The stores, and what starts runs."""
-        settings = self.settings
-        kept = settings.execution_log
-        events = MemoryExecutionLogStore(kept.retained_runs, kept.compact_after)
-        self.history = await self._stack.enter_async_context(History(events, clock, self.meters))
+        """What starts runs."""
+        settings, stores = self.settings, self.stores
+        history = History(stores.execution_log, clock, self.meters)
+        self.history = await self._stack.enter_async_context(history)
         self.history.on_left_out = self.tracker.losses.left_out
         preparer = Preparer(self.registry, settings, offload=pool.call)
-        workflows = MemoryWorkflowDefinitionStore(settings.definitions.retained_versions)
         self.definitions = DefinitionService(
-            workflows,
-            MemorySessionConfigStore(workflows),
+            stores.definitions,
+            stores.sessions,
             self.registry,
             settings,
             preparer,
@@ -222,12 +197,11 @@ class Engine:
             now=clock.wall,
             emit=self._emit,
         )
-        scheduler = Scheduler(settings, clock, MemoryQueuedStartStore(), self.meters, self._emit)
-        await restore_limits(scheduler, events)
-        self.approvals = Approvals(MemoryInputRequestStore(), settings, clock)
+        scheduler = Scheduler(settings, clock, stores.queued_starts, self.meters, self._emit)
+        await restore_limits(scheduler, stores.execution_log)
+        self.approvals = Approvals(stores.input_requests, settings, clock)
         self._stack.push_async_callback(self.approvals.close)
-        outputs = MemoryNodeCheckpointStore(settings.restart, pool.call)
-        archive = ExecutionArchive(MemoryExecutionArchiveStore(), outputs, settings, self.meters)
+        archive = ExecutionArchive(stores.archive, stores.checkpoints, settings, self.meters)
         starter = Starter(
             settings=settings,
             definitions=self.definitions,
