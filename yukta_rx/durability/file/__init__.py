@@ -1,0 +1,1 @@
+"""Stores in files: what was acknowledged outlives the process. Feature: DUR-05."""
