@@ -134,7 +134,7 @@ class Served:
             self.said.append(line.decode())
             if found := re.search(r"serving on (\S+),", self.said[-1]):
                 self.url = found[1]
-            if self.said[-1].startswith("yukta:   - runs under way"):
+            if self.said[-1].startswith("yukta:   - log lines"):
                 return
         raise AssertionError(f"the server did not start: {self.said}")
 

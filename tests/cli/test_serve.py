@@ -47,9 +47,13 @@ def test_with_json_it_says_so_in_one_object(spawn, flows, rest) -> None:
     assert shown["url"].startswith("http://127.0.0.1:")
     assert shown["profile"] == "memory"
     assert shown["loses"][0] == {
-        "what": "sessions and workflows",
-        "setting": "yukta.session.store-type",
+        "item": "definitions",
+        "what": "workflows with their versions",
         "store": "memory",
+        "settings": ["yukta.session.store-type"],
+        "folder": None,
+        "survives": [],
+        "note": shown["loses"][0]["note"],
     }
     assert shown["keeps"] == []
     assert (process.returncode, err) == (0, "")
@@ -205,13 +209,15 @@ def test_a_served_workflow_reads_files_only_where_the_settings_allow(
 
 
 def test_stores_that_this_version_does_not_have_are_refused(yukta, monkeypatch) -> None:
-    monkeypatch.setenv("YUKTA_PROFILE", "file")
+    monkeypatch.setenv("YUKTA_PROFILE", "postgres")
+    monkeypatch.setenv("YUKTA_POSTGRES_URL", "postgresql://yukta@db/yukta")
 
     ended = yukta("serve")
 
     assert ended.code == 1
     assert len(ended.err.splitlines()) == 5
-    assert "yukta.session.store-type = file: this version keeps everything in memory" in ended.err
+    told = "yukta.session.store-type = postgres: this version has no PostgreSQL store yet"
+    assert told in ended.err
 
 
 # --- following over a restart --------------------------------------------------------------------

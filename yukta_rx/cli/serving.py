@@ -10,13 +10,13 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.app import Engine
-from yukta_rx.cli import losses
 from yukta_rx.cli.console import CliError, Console
 from yukta_rx.cli.signals import Signals
 from yukta_rx.config.settings import LogFormat
 from yukta_rx.config.units import show_duration
 from yukta_rx.control.commands import StopWorkflow
 from yukta_rx.control.queries import ExecutionQuery
+from yukta_rx.durability.matrix import durability_matrix, summary
 from yukta_rx.errors import ConflictError
 from yukta_rx.http.server import HttpServer
 from yukta_rx.model.status import TaskStatus
@@ -92,18 +92,18 @@ async def serve(
 
 def _announce(console: Console, settings: Settings, url: str, applied_from: str | None) -> None:
     if console.as_json:
-        states = list(losses.kinds_of_state(settings))
+        rows = durability_matrix(settings)
         shown: dict[str, Any] = {
             "type": "serving",
             "url": url,
             "profile": str(settings.profile),
-            "loses": [state.as_dict() for state in states if state.lost],
-            "keeps": [state.as_dict() for state in states if not state.lost],
+            "loses": [row.as_dict() for row in rows if row.lost],
+            "keeps": [row.as_dict() for row in rows if not row.lost],
         }
         console.say_json(shown)
         return
     console.say(f"yukta: serving on {url}, profile {settings.profile}", "green")
-    for line in losses.said(settings, applied_from):
+    for line in summary(settings, applied_from):
         console.say(f"yukta: {line}")
 
 

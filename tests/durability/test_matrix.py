@@ -1,0 +1,98 @@
+"""What outlives what, as the settings say it."""
+
+from __future__ import annotations
+
+import pytest
+
+from yukta_rx.config.load import load_settings
+from yukta_rx.config.settings import StoreType
+from yukta_rx.durability.matrix import MatrixRow, Outlives, durability_matrix, summary
+
+pytestmark = pytest.mark.feature("HA-01", "DUR-05")
+
+ITEMS = (
+    *("definitions", "session-config", "history", "runs", "idempotency-keys", "node-outputs"),
+    *("resume", "effects", "queued-starts", "approvals", "limits", "results", "events"),
+    *("session-memory", "key-values", "live-view"),
+)
+
+
+def rows(**environ: str) -> dict[str, MatrixRow]:
+    settings = load_settings("/dev/null", {f"YUKTA_{name}": one for name, one in environ.items()})
+    return {row.item: row for row in durability_matrix(settings)}
+
+
+def test_every_kind_of_state_has_a_row_whatever_the_settings() -> None:
+    assert tuple(rows()) == tuple(rows(PROFILE="file")) == ITEMS
+
+
+def test_by_default_nothing_survives_anything() -> None:
+    found = rows().values()
+
+    assert all(row.lost and row.survives == () and row.folder is None for row in found)
+    assert {row.store for row in found} == {StoreType.MEMORY}
+
+
+def test_with_files_all_but_the_live_view_survives_all_but_the_machine() -> None:
+    found = rows(PROFILE="file", DATA_DIR="/d")
+
+    view = found.pop("live-view")
+    assert view.lost
+    assert not any(row.lost for row in found.values())
+    assert not any(Outlives.MACHINE in row.survives for row in found.values())
+    assert found["results"].folder == "/d/restart"
+    assert found["results"].settings == ("yukta.restart.store-type",)
+
+
+def test_a_database_also_survives_the_machine() -> None:
+    found = rows(PROFILE="postgres", POSTGRES_URL="postgresql://y@db/y")
+
+    assert found["history"].survives == tuple(Outlives)
+    assert found["history"].folder is None
+
+
+@pytest.mark.parametrize(
+    ("kept", "lost"), [("execution-log", "restart"), ("restart", "execution-log")]
+)
+def test_resume_is_as_weak_as_the_weaker_of_its_stores_and_names_that_first(
+    kept: str, lost: str
+) -> None:
+    found = rows(**{f"{kept.upper().replace('-', '_')}_DIR": "/d"})
+
+    assert found["resume"].lost
+    assert found["resume"].settings[0] == f"yukta.{lost}.store-type"
+
+
+def test_in_words_it_is_a_line_for_each_setting_that_would_change_it() -> None:
+    environ = {"YUKTA_PROFILE": "file", "YUKTA_SESSION_STORE_TYPE": "memory"}
+
+    lines = list(summary(load_settings("/dev/null", environ), "flows"))
+
+    assert lines == [
+        "a restart keeps:",
+        "  - history and audit, runs under way, idempotency keys, queued starts, changed limits,"
+        " events (file: yukta-data/execution-log)",
+        "  - node outputs, resume and restart of runs, effects of ctx.once, open approvals,"
+        " results (file: yukta-data/restart)",
+        "  - SESSION_MEMORY histories (file: yukta-data/session-memory)",
+        "  - KV_STORE entries (file: yukta-data/kv)",
+        "a restart loses:",
+        "  - workflows with their versions, sessions (yukta.session.store-type = memory);"
+        " those in flows are applied again",
+        "  - log lines, progress snapshots, meters, browser logins",
+    ]
+
+
+def test_what_is_lost_anyway_is_not_said_to_come_back() -> None:
+    lines = list(summary(load_settings("/dev/null", {}), None))
+
+    assert lines[0] == "a restart loses:"
+    assert not any("applied again" in line for line in lines)
+
+
+def test_every_row_tells_something_and_is_json() -> None:
+    for found in (rows(), rows(PROFILE="file")):
+        for row in found.values():
+            assert row.what
+            assert row.note.endswith(".")
+            assert row.as_dict()["survives"] == [str(one) for one in row.survives]

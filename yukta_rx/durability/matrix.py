@@ -1,0 +1,281 @@
+"""durability_matrix: what of a server outlives what, from its settings alone.
+
+Features: DUR-05, HA-01.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from yukta_rx.config.checks import store_types
+from yukta_rx.config.settings import StoreType
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from yukta_rx.config.settings import Settings
+
+
+class Outlives(StrEnum):
+    """What can happen to a server, from the likely to the rare."""
+
+    PROCESS = "process_crash"
+    POWER = "power_loss"
+    MACHINE = "machine_loss"
+
+
+_SURVIVES: Final[Mapping[StoreType, tuple[Outlives, ...]]] = {
+    StoreType.MEMORY: (),
+    StoreType.FILE: (Outlives.PROCESS, Outlives.POWER),
+    # The database is somebody else's to keep; it is not on the machine that is lost.
+    StoreType.POSTGRES: (Outlives.PROCESS, Outlives.POWER, Outlives.MACHINE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """One kind of state.
+
+    Attributes:
+        item: a stable word for programs.
+        what: the same for people.
+        store: the type of the store that holds it; where it needs several, the weakest of them.
+        settings: what decides that, the one to change first; nothing where no setting does.
+        folder: where its files are.
+        survives: what it outlives.
+        note: what else there is to know, one or two sentences.
+    """
+
+    item: str
+    what: str
+    store: StoreType
+    settings: tuple[str, ...]
+    folder: str | None
+    survives: tuple[Outlives, ...]
+    note: str
+
+    @property
+    def lost(self) -> bool:
+        """Whether a restart loses it."""
+        return Outlives.PROCESS not in self.survives
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "item": self.item,
+            "what": self.what,
+            "store": str(self.store),
+            "settings": list(self.settings),
+            "folder": self.folder,
+            "survives": [str(one) for one in self.survives],
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of state, before it is known what stores there are.
+
+    Attributes:
+        item: see `MatrixRow`.
+        what: see `MatrixRow`.
+        switches: the stores that it needs; none where it is in memory whatever the settings say.
+        lost: the note where it is in memory.
+        kept: the note where it is not.
+        relaxed: whether the newest may not be forced to disk yet when power fails.
+    """
+
+    item: str
+    what: str
+    switches: tuple[str, ...]
+    lost: str
+    kept: str
+    relaxed: bool = False
+
+
+_KINDS: Final = (
+    _Kind(
+        "definitions",
+        "workflows with their versions",
+        ("session",),
+        "A folder that is applied at each start brings them back, without their versions.",
+        "A version is there before its save is answered.",
+    ),
+    _Kind(
+        "session-config",
+        "sessions",
+        ("session",),
+        "A folder that is applied at each start brings back names and workflows only.",
+        "A session and its workflows are written together.",
+    ),
+    _Kind(
+        "history",
+        "history and audit",
+        ("execution-log",),
+        "Nobody can say afterwards what ran or who commanded it.",
+        "A start is written before its id is handed out, a command before it is answered.",
+    ),
+    _Kind(
+        "runs",
+        "runs under way",
+        ("execution-log",),
+        "Nothing is known of them afterwards.",
+        "They end ABORTED at the next start, and `recover` takes them up again if resume survives.",
+    ),
+    _Kind(
+        "idempotency-keys",
+        "idempotency keys",
+        ("execution-log",),
+        "A start that is repeated after a restart starts a second run.",
+        "Written with the start; they expire when they would have.",
+    ),
+    _Kind(
+        "node-outputs",
+        "node outputs",
+        ("restart",),
+        "Up to the caps of yukta.restart.messages-per-node and bytes-per-node; what goes to"
+        " yukta.restart.spill-dir is of this process alone.",
+        "An end marker is on disk before any child sees the completion. Without caps.",
+    ),
+    _Kind(
+        "resume",
+        "resume and restart of runs",
+        ("restart", "execution-log"),
+        "Needs both stores durable.",
+        "The last yukta.restart.retained-executions runs can be restarted, and every aborted one"
+        " resumed.",
+    ),
+    _Kind(
+        "effects",
+        "effects of ctx.once",
+        ("restart",),
+        "A resumed run would repeat the effect.",
+        "Written before the plugin goes on.",
+    ),
+    _Kind(
+        "queued-starts",
+        "queued starts",
+        ("execution-log",),
+        "Whoever waited has to start again.",
+        "They go on in their order; slots are counted anew.",
+    ),
+    _Kind(
+        "approvals",
+        "open approvals",
+        ("restart",),
+        "Somebody has to be asked again.",
+        "With answers and early signals. A resumed run takes up the same request.",
+    ),
+    _Kind(
+        "limits",
+        "changed limits",
+        ("execution-log",),
+        "The configured ones are in force again.",
+        "The last change is applied at each start and wins against the configuration.",
+    ),
+    _Kind(
+        "results",
+        "results",
+        ("restart",),
+        "Up to yukta.results.retained-events for each run.",
+        "Written as they come; on disk before the run ends.",
+    ),
+    _Kind(
+        "events",
+        "events",
+        ("execution-log",),
+        "Who follows it learns by a `stream.reset` that something is missing.",
+        "Who follows it goes on where it was. Samples are not kept.",
+    ),
+    _Kind(
+        "session-memory",
+        "SESSION_MEMORY histories",
+        ("session-memory",),
+        "Histories begin anew.",
+        "A turn is written before the node goes on.",
+    ),
+    _Kind(
+        "key-values",
+        "KV_STORE entries",
+        ("kv",),
+        "It is empty again.",
+        "An entry is written before the node goes on.",
+    ),
+    _Kind(
+        "live-view",
+        "log lines, progress snapshots, meters, browser logins",
+        (),
+        "Kept in memory whatever the settings say.",
+        "",
+    ),
+)
+"""Every kind of state that a server has, in the order in which it is shown."""
+
+
+def durability_matrix(settings: Settings) -> tuple[MatrixRow, ...]:
+    """Return what of this deployment survives what, a row for each kind of state."""
+    return tuple(_rows(settings))
+
+
+def _rows(settings: Settings) -> Iterator[MatrixRow]:
+    types = store_types(settings)
+    for kind in _KINDS:
+        # The weakest decides, and the first of several that are equally weak.
+        switches = sorted(kind.switches, key=lambda switch: len(_SURVIVES[types[switch]]))
+        store = types[switches[0]] if switches else StoreType.MEMORY
+        survives = _SURVIVES[store]
+        if kind.relaxed and store is StoreType.FILE and not settings.execution_log.fsync:
+            survives = (Outlives.PROCESS,)
+        yield MatrixRow(
+            item=kind.item,
+            what=kind.what,
+            store=store,
+            settings=tuple(f"yukta.{switch}.store-type" for switch in switches),
+            folder=_folder(settings, switches[0]) if store is StoreType.FILE else None,
+            survives=survives,
+            note=kind.kept if survives else kind.lost,
+        )
+
+
+def _folder(settings: Settings, switch: str) -> str | None:
+    folder: Path | None = getattr(settings, switch.replace("-", "_")).dir
+    return None if folder is None else str(folder)
+
+
+def summary(settings: Settings, applied_from: str | None = None) -> Iterator[str]:
+    """Yield lines that say in words what a restart keeps and what it loses.
+
+    Args:
+        settings: the settings in force.
+        applied_from: the folder whose workflows are applied at each start, if any.
+    """
+    rows = durability_matrix(settings)
+    if kept := [row for row in rows if not row.lost]:
+        yield "a restart keeps:"
+        for place, told in _grouped(kept, _place):
+            yield f"  - {told} ({place})"
+    yield "a restart loses:"
+    lost = [row for row in rows if row.lost]
+    for switch, told in _grouped(lost, lambda row: row.settings[0] if row.settings else ""):
+        decided = f" ({switch} = {StoreType.MEMORY})" if switch else ""
+        comes_back = applied_from is not None and switch == "yukta.session.store-type"
+        again = f"; those in {applied_from} are applied again" if comes_back else ""
+        yield f"  - {told}{decided}{again}"
+
+
+def _place(row: MatrixRow) -> str:
+    return f"{row.store}: {row.folder}" if row.folder else str(row.store)
+
+
+def _grouped(
+    rows: Iterable[MatrixRow], key: Callable[[MatrixRow], str]
+) -> Iterator[tuple[str, str]]:
+    """Yield each key with what is said of its rows, in the order of their first ones."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        found.setdefault(key(row), []).append(row.what)
+    for one, told in found.items():
+        yield one, ", ".join(told)
