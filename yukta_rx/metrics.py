@@ -160,6 +160,24 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 "OBS-01",
             ),
             _meter(
+                "yukta.tracker.queue.bytes",
+                Kind.GAUGE,
+                "Bytes of the events that wait, roughly.",
+                "OBS-01",
+            ),
+            _meter(
+                "yukta.tracker.held",
+                Kind.GAUGE,
+                "Runs that are held back because too much of what runs say waits.",
+                "OBS-01",
+            ),
+            _meter(
+                "yukta.tracker.holds",
+                Kind.COUNTER,
+                "Times that a run was held back for that.",
+                "OBS-01",
+            ),
+            _meter(
                 "yukta.tracker.dropped",
                 Kind.COUNTER,
                 "Events and log lines that were dropped.",

@@ -19,6 +19,7 @@ from yukta_rx.model.message import Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.observe.feed import EventFeed
+from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.logs import LogStore
 from yukta_rx.observe.progress import ProgressHistory
 from yukta_rx.observe.results import ResultStore
@@ -50,6 +51,8 @@ class Scene:
             for name, value in overrides.items()
         }
         self.runs: list[Run] = []
+        self.stalled = False
+        """Set before it is entered: the tracker's consumer starts with `tracker.start()`."""
 
     async def __aenter__(self) -> Self:
         self.settings = load_settings("/dev/null", environ={}, overrides=self.overrides)
@@ -68,7 +71,8 @@ class Scene:
             self.progress,
             self.meters,
         )
-        await self.tracker.start()
+        if not self.stalled:
+            await self.tracker.start()
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -139,6 +143,10 @@ class Scene:
             truncated=False,
             totals={},
         )
+
+    def wanted(self, *types: str) -> EventFilter:
+        """What lets events of these types through."""
+        return EventFilter.parse(type=list(types))
 
     # -- real runs
 

@@ -215,6 +215,12 @@ class TrackerGroup(Group):
         feature="OBS-01",
         ge=1,
     )
+    queue_max_bytes: ByteSize = setting(
+        ByteSize(32 * 1024 * 1024),
+        "With more than this of what runs say waiting, roughly, those that say more are held back.",
+        feature="OBS-01",
+        ge=1,
+    )
 
 
 class StreamingGroup(Group):

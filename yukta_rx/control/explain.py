@@ -46,7 +46,7 @@ def waiting_on(view: RunView) -> list[Fact]:
     named = {fact.node_id for fact in found}
     paced: dict[str, list[EdgeView]] = {}
     for edge in view.edges:
-        if edge.blocked >= NOTICED and edge.recording:
+        if edge.blocked >= NOTICED and edge.withheld:
             if edge.source not in named:
                 found.append(_behind(edge))
                 named.add(edge.source)
@@ -151,7 +151,7 @@ class _Chain:
         blocked = [edge for edge in view.edges if edge.source == node.id and edge.blocked_since]
         if blocked:
             edge = max(blocked, key=lambda edge: edge.blocked)
-            if edge.recording:
+            if edge.withheld:
                 return [_behind(edge)], []
             detail = f"waits for demand of {edge.target}, which has {edge.waiting} messages to take"
             return [_fact("BACK_PRESSURE", node, edge.blocked_since, detail)], [edge.target]
@@ -207,15 +207,17 @@ def _pacer(view: RunView, edge: EdgeView) -> str:
         seen.add(edge.target)
         further = [other for other in view.edges if other.source == edge.target]
         slowest = max(further, key=lambda other: other.blocked, default=edge)
-        if slowest.recording or slowest.blocked < NOTICED:
+        if slowest.withheld or slowest.blocked < NOTICED:
             break
         edge = slowest
     return edge.target
 
 
 def _behind(edge: EdgeView) -> Fact:
-    """A node is held back until what it has emitted is recorded."""
+    """A node is held back until those who take down what it does have caught up."""
     detail = "is held back until what it has emitted is recorded"
+    if not edge.recording:
+        detail = "is held back until what runs have said is handed on to the event feed"
     since = edge.blocked_since or ""
     return Fact(kind="BACK_PRESSURE", node_id=edge.source, since=since, detail=detail)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.engine.hold import is_held
 from yukta_rx.engine.recording import is_withheld
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.times import rfc3339
@@ -95,6 +96,7 @@ class EdgeView:
         blocked_since: since when the source has had work and no room here; None if it has room.
         blocked: the same in seconds.
         recording: whether the room is withheld because the record of the source is behind.
+        observing: whether it is because too much of what runs say waits to be handed on.
     """
 
     source: str
@@ -103,6 +105,12 @@ class EdgeView:
     blocked_since: str | None = None
     blocked: float = 0.0
     recording: bool = False
+    observing: bool = False
+
+    @property
+    def withheld(self) -> bool:
+        """Whether it is not the target that the source waits for."""
+        return self.recording or self.observing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,6 +220,7 @@ def _live_edge(edge: Edge, now: datetime) -> EdgeView:
         blocked_since=since,
         blocked=blocked,
         recording=is_withheld(edge),
+        observing=is_held(edge),
     )
 
 

@@ -270,6 +270,7 @@ class Run(Steerable):
         for node_id, flow in flows.items():
             self.nodes[node_id].wired(self._circuit.stage_of(flow))
         self._circuit.start()
+        self._hold.begin(self._circuit)
         if self._draining:
             self._circuit.stop(StopMode.DRAIN)
 

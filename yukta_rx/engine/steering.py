@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from yukta_rx.engine.hold import Hold
 from yukta_rx.errors import NotFoundError
 from yukta_rx.streams.circuit import StopMode
 from yukta_rx.streams.clock import LoopClock, PausableClock
@@ -28,6 +29,7 @@ class Steerable:
         self.nodes: dict[str, NodeRuntime] = {}
         self.paused = False
         self.step_mode = step_mode
+        self._hold = Hold()
         self._active = PausableClock(LoopClock(asyncio.get_running_loop()))
 
     def node(self, node_id: str) -> NodeRuntime:
@@ -44,6 +46,10 @@ class Steerable:
                 nodeId=node_id,
             )
         return node
+
+    def hold(self, on: bool) -> None:
+        """Let no node emit, or all go on: those who take down what the run says are behind."""
+        self._hold.set(on)
 
     def pause(self, node_id: str | None = None) -> bool:
         """Take no new messages and freeze the clocks, of one node or of all.

@@ -55,8 +55,14 @@ class LineQuota:
         self._open: dict[Place, Dropped] = {}
         self._lost: dict[str, int] = {}
 
-    def take(self, event: ExecutionEvent) -> ExecutionEvent | Dropped | None:
+    def take(
+        self, event: ExecutionEvent, *, crowded: bool = False
+    ) -> ExecutionEvent | Dropped | None:
         """Return what is to wait for a line.
+
+        Args:
+            event: the line.
+            crowded: whether so much waits of everything that one line of each node has to do.
 
         Returns:
             The line itself; or, where it is dropped, what says so in its place, or None if that
@@ -64,7 +70,11 @@ class LineQuota:
         """
         place = (event.execution_id, event.node_id)
         own = self._of.get(place, 0)
-        if self.waiting >= self.limit and own >= max(1, self.limit // len(self._of)):
+        if crowded:
+            full = own >= 1
+        else:
+            full = self.waiting >= self.limit and own >= max(1, self.limit // len(self._of))
+        if full:
             return self._drop(place, own, event)
         if self._open:
             # A later drop is another place in the sequence.

@@ -80,6 +80,9 @@ class LiveRun(Protocol):
     def snapshot(self) -> dict[str, Any]:
         """`ProgressSnapshot` with `edges`; its version grows with each call."""
 
+    def hold(self, on: bool) -> None:
+        """Keep it from emitting anything, or let it go on."""
+
     def losses(self) -> Iterable[tuple[str, str, int]]:
         """Messages lost that no event tells: node id, UNROUTED or DISCARDED, how many so far."""
 

@@ -23,6 +23,7 @@ from yukta_rx.model.codec import dumps_plain, loads_external
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.times import rfc3339
+from yukta_rx.observe.backlog import Backlog
 from yukta_rx.observe.frames import showable
 from yukta_rx.observe.line_quota import Dropped, LineQuota
 from yukta_rx.observe.losses import LossBook
@@ -104,8 +105,7 @@ class Tracker:
             gone=self._gone,
         )
         self.losses = LossBook(self._runs, self._find, results, logs, self._telemetry)
-        self._inbox: deque[ExecutionEvent | Dropped] = deque()
-        self._outbox: deque[ExecutionEvent] = deque()
+        self._backlog = Backlog(int(group.queue_max_bytes), meters, self._runs)
         self._published = 0
         self._lines = LineQuota()
         self._waiter: asyncio.Future[None] | None = None
@@ -116,8 +116,7 @@ class Tracker:
         self._sampler = Sampler(clock, feed, progress, self._runs.live)
         feed.on_listen = self._sampler.wake
         progress.on_follow = self._followed
-        meters.watch("yukta.tracker.queue.depth", lambda: len(self._inbox) + len(self._outbox))
-        meters.watch("yukta.tracker.queue.age", self._age)
+        meters.watch("yukta.tracker.queue.age", lambda: self._backlog.age(clock.wall()))
 
     # -- life
 
@@ -141,31 +140,22 @@ class Tracker:
         for shelf in (self._runs, self._results, self._logs, self._progress):
             shelf.close()
 
-    def _age(self) -> float:
-        """Seconds since the oldest event that waits happened."""
-        waiting = self._outbox or self._inbox
-        if not waiting:
-            return 0.0
-        oldest = waiting[0]
-        event = oldest.first if isinstance(oldest, Dropped) else oldest
-        return max(0.0, (self._clock.wall() - event.time).total_seconds())
-
     # -- what runs say
 
     def emit(self, event: ExecutionEvent) -> None:
-        """Take an event; only appends it."""
+        """Take an event; only appends it, and holds its run back where too much waits."""
         if self._stopped:
             self._telemetry.dropped("log" if event.type == "node.log" else "state", "ended")
             return
         if event.type == "node.log":
-            waiting = self._lines.take(event)
+            waiting = self._lines.take(event, crowded=self._backlog.crowded)
             if waiting is not event:
                 self.losses.dropped("log", "overflow", event)
             if waiting is None:
                 return
-            self._inbox.append(waiting)
+            self._backlog.come(waiting)
         else:
-            self._inbox.append(event)
+            self._backlog.come(event)
         if self._waiter is not None:
             self._wake()
 
@@ -270,13 +260,13 @@ class Tracker:
     async def drained(self) -> None:
         """Return once everything emitted so far is applied and handed to the feed."""
         self._apply_all()
-        if not self._outbox:
+        if not self._backlog.outbox:
             return
         if self._consumer is None or self._consumer.done():
             self._publish_all()
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._drained.append((self._published + len(self._outbox), waiter))
+        self._drained.append((self._published + len(self._backlog.outbox), waiter))
         await waiter
 
     async def wait(self, execution_id: str, seconds: float | None) -> bool:
@@ -308,7 +298,7 @@ class Tracker:
 
     async def _consume(self) -> None:
         while True:
-            if self._inbox or self._outbox:
+            if not self._backlog.empty:
                 self._turn()
                 await asyncio.sleep(0)
             elif self._stopping:
@@ -324,40 +314,46 @@ class Tracker:
 
     def _turn(self) -> None:
         """Work for a while: half of it on what came in, then on what goes out."""
-        inbox, end = self._inbox, perf_counter() + TURN / 2
+        inbox, outbox = self._backlog.inbox, self._backlog.outbox
+        end = perf_counter() + TURN / 2
         while inbox:
             for _ in range(min(_LOOK_AT_CLOCK, len(inbox))):
-                self._apply_one(inbox.popleft())
+                self._apply_next()
             if perf_counter() > end:
                 break
-        limit = PER_TURN if self._feed.listening else len(self._outbox)
+        limit = PER_TURN if self._feed.listening else len(outbox)
         end = perf_counter() + TURN / 2
-        while limit > 0 and self._outbox:
-            n = min(_LOOK_AT_CLOCK, limit, len(self._outbox))
+        while limit > 0 and outbox:
+            n = min(_LOOK_AT_CLOCK, limit, len(outbox))
             self._publish(n)
             limit -= n
             if perf_counter() > end:
                 break
 
     def _apply_all(self) -> None:
-        while self._inbox:
-            self._apply_one(self._inbox.popleft())
+        while self._backlog.inbox:
+            self._apply_next()
 
-    def _apply_one(self, waiting: ExecutionEvent | Dropped) -> None:
+    def _apply_next(self) -> None:
+        waiting, size = self._backlog.inbox.popleft()
+        self._apply_one(waiting, size)
+        self._backlog.gone(size)
+
+    def _apply_one(self, waiting: ExecutionEvent | Dropped, size: int) -> None:
         if isinstance(waiting, Dropped):
             self._lines.closed(waiting)
         event = waiting.as_event() if isinstance(waiting, Dropped) else waiting
         try:
             if event.type == "node.log":
-                self._line(event)
+                self._line(event, size)
             else:
-                self._apply(event)
+                self._apply(event, size)
         except Exception:
             self._defect(event)
             if event.type == "node.log":
                 self._lines.gone(event)
 
-    def _apply(self, event: ExecutionEvent) -> None:
+    def _apply(self, event: ExecutionEvent, size: int) -> None:
         watched = self._runs.get(event.execution_id)
         if watched is None and event.type in _OPENING:
             watched = self._open(event.execution_id, event.session_id, event.workflow_id)
@@ -386,11 +382,12 @@ class Tracker:
             self._finish(watched)
         if self._tracing.spans and watched is not None:
             self._tracing.applied(event, watched.state)
-        self._outbox.append(event)
+        self._backlog.add(event, size)
 
     def _publish(self, n: int) -> None:
         for _ in range(n):
-            event = self._outbox.popleft()
+            event, size = self._backlog.outbox.popleft()
+            self._backlog.gone(size)
             if event.type == "node.log":
                 self._lines.gone(event)
             try:
@@ -410,11 +407,11 @@ class Tracker:
 
     def _publish_all(self) -> None:
         self._apply_all()
-        self._publish(len(self._outbox))
+        self._publish(len(self._backlog.outbox))
 
     # -- log lines
 
-    def _line(self, event: ExecutionEvent) -> None:
+    def _line(self, event: ExecutionEvent, size: int) -> None:
         watched = self._runs.get(event.execution_id)
         if watched is None or watched.state.ended:
             self._lines.gone(event)
@@ -422,7 +419,7 @@ class Tracker:
             return
         channel = self._logs.channel(event.execution_id, event.session_id)
         data = {"cursor": str(channel.append(event)), **event.data}
-        self._outbox.append(msgspec.structs.replace(event, data=data))
+        self._backlog.add(msgspec.structs.replace(event, data=data), size)
 
     # -- beginnings and ends
 
@@ -438,6 +435,7 @@ class Tracker:
         """The run ended: its last snapshot is taken, and it is let go."""
         state, run = watched.state, watched.run
         watched.run = None
+        self._backlog.release(state.execution_id)
         shown = self._bare(state)
         if run is not None:
             try:
@@ -448,7 +446,8 @@ class Tracker:
         watched.final = ProgressSnapshot(without_edges(shown))
         watched.edges = dumps_plain(showable(shown["edges"]))
         if run is not None:
-            self._outbox.extend(self._sampler.samples(watched, shown))
+            for sample in self._sampler.samples(watched, shown):
+                self._backlog.add(sample)
         watched.last = None
         self._progress.record(state.execution_id, watched.final)
         self._logs.end(state.execution_id)
