@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import os
 import socket
+from time import perf_counter
 from errno import ENOTDIR
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -150,6 +151,17 @@ class Folder:
             raise StoreUnavailableError(f"{self.path}: the folder is not open")
         return await self._pool.call(fn, *args)
 
+    async def check(self) -> float:
+        """Find out whether the folder still is this one and keeps what is written.
+
+        Returns:
+            The seconds that a small durable write took.
+
+        Raises:
+            StoreUnavailableError: it does not; names the folder and the reason.
+        """
+        return await self.call(self._check)
+
     async def atomic_write(self, path: Path, data: bytes) -> None:
         """Put a file in place that is durable, or leave what was there.
 
@@ -214,12 +226,28 @@ class Folder:
         if self._instance:
             about += f", instance {self._instance}"
         try:
-            atomic_write(self.path / PROBE, b"This folder can be written.\n")
-            (self.path / PROBE).unlink()
+            self._write_probe()
             os.ftruncate(fd, 0)
             write_all(fd, f"{about}\n".encode(), 0)
         except OSError as error:
             raise unavailable(self.path, "the folder cannot be written", error) from error
+
+    def _write_probe(self) -> None:
+        atomic_write(self.path / PROBE, b"This folder can be written.\n")
+        (self.path / PROBE).unlink()
+
+    def _check(self) -> float:
+        if self._fd is None:
+            raise StoreUnavailableError(f"{self.path}: the folder is not open")
+        began = perf_counter()
+        try:
+            ours, there = os.fstat(self._fd), os.stat(self.path / LOCK)
+            if not os.path.samestat(ours, there):
+                raise StoreUnavailableError(f"{self.path}: another folder took its place")
+            self._write_probe()
+        except OSError as error:
+            raise unavailable(self.path, "the folder cannot be used", error) from error
+        return perf_counter() - began
 
 
 def _release(fd: int) -> None:
