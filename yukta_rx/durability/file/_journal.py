@@ -57,7 +57,7 @@ class _Append(NamedTuple):
     """Bytes that go behind all others."""
 
     data: bytes
-    lines: int
+    sync: bool
     told: Told
 
 
@@ -154,13 +154,17 @@ class Journal:
             await self.close()
             raise
 
-    def append(self, lines: Sequence[bytes], told: Told | None = None) -> asyncio.Future[None]:
+    def append(
+        self, lines: Sequence[bytes], told: Told | None = None, *, sync: bool = True
+    ) -> asyncio.Future[None]:
         """Append lines, which are there all or not at all.
 
         Args:
             lines: without newline bytes, and no blank at the end.
             told: called on the loop when it is done or has failed, in the order of the appends and
                 before anything is seen by those who await; also if nobody awaits any more.
+            sync: False if it is enough that the system has the lines: they outlive this process,
+                perhaps not the machine.
 
         Returns:
             A future that is done when all lines are on disk. Cancelling it stops nothing.
@@ -188,7 +192,7 @@ class Journal:
             done(self._not_open())
         else:
             self._pump.outside += 1
-            self._jobs.put(_Append(data, len(lines), done))
+            self._jobs.put(_Append(data, sync and self._sync, done))
         return future
 
     async def rewrite(self, lines: Iterable[bytes], since: int | None = None) -> None:
@@ -273,7 +277,9 @@ class Journal:
             return None, error
 
     def _attempt_append(self, batch: list[_Append]) -> BaseException | None:
-        return self._attempt(lambda: self._write(b"".join([one.data for one in batch])))[1]
+        data = b"".join([one.data for one in batch])
+        sync = any(one.sync for one in batch)
+        return self._attempt(lambda: self._write(data, sync))[1]
 
     def _open(self, take: Callable[[bytes], object]) -> _Standing:
         try:
@@ -298,11 +304,11 @@ class Journal:
         self.torn = int(rest > 0)
         return _Standing(self._good, lines, 0)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, sync: bool) -> None:
         self._tidy()
         try:
             write_all(self._fd, data, self._good)
-            if self._sync:
+            if sync:
                 os.fdatasync(self._fd)
             if not os.fstat(self._fd).st_nlink:
                 raise StoreUnavailableError(f"{self.path}: was removed while it was in use")
@@ -352,8 +358,7 @@ class Journal:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             try:
-                if not self._sync:
-                    os.fdatasync(fd)
+                os.fdatasync(fd)
             finally:
                 os.close(fd)
 
