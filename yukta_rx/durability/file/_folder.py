@@ -9,8 +9,8 @@ import contextlib
 import fcntl
 import os
 import socket
-from time import perf_counter
 from errno import ENOTDIR
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from yukta_rx.errors import StoreUnavailableError
