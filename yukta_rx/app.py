@@ -20,13 +20,16 @@ from yukta_rx.control.approvals import Approvals
 from yukta_rx.control.audit import AuditTrail
 from yukta_rx.control.bus import PluginBus
 from yukta_rx.control.commands.limits import restore_limits
+from yukta_rx.control.commands.restart import Recover
 from yukta_rx.control.desk import Desk
 from yukta_rx.control.discovery import Found, discover
 from yukta_rx.control.gateway import ControlGateway
 from yukta_rx.control.handles import Execution, NodeHandle
 from yukta_rx.control.history import History
 from yukta_rx.control.idempotency import IdempotencyWindow
+from yukta_rx.control.reopening import Reopening
 from yukta_rx.control.restart import Restarts
+from yukta_rx.control.resume import Resumes
 from yukta_rx.control.reviewers import Reviewers
 from yukta_rx.control.scheduler import Scheduler
 from yukta_rx.control.seat import Floor
@@ -158,7 +161,12 @@ class Engine:
         watchdog = Watchdog(limit, starter.live.values, self.meters)
         await self._stack.enter_async_context(watchdog)
         self._supervise(clock, found)
+        await self._reopen(clock, starter)
         self.ready = True
+        if settings.restart.auto_resume:
+            self._reopening.resume(
+                lambda name: self.gateway.command(Recover(name), actor="engine", via="ENGINE")
+            )
         return self
 
     def _observe(self, clock: LoopClock) -> None:
@@ -223,13 +231,22 @@ class Engine:
             secrets=EnvironmentSecrets(masker=self.masker),
         )
         self._restarts = Restarts(starter, archive, self.definitions, preparer)
+        self._resumes = Resumes(
+            starter,
+            archive,
+            self.definitions,
+            preparer,
+            stores.execution_log,
+            clock,
+            self._emit,
+        )
         self.meters.before_scrape.append(starter.report_counts)
         return starter
 
     def _control(self, clock: LoopClock, starter: Starter, found: Found) -> None:
         """The pipeline of commands."""
         settings, control = self.settings, self.settings.control
-        desk = Desk(starter, self.tracker, starter.scheduler, self._restarts)
+        desk = Desk(starter, self.tracker, starter.scheduler, self._restarts, self._resumes)
         self.bus = PluginBus(desk)
         trail = AuditTrail(self._emit, clock.wall, control.audit_rows, self.masker.mask_json)
         reviewers = (*self._reviewers, *found.reviewers)
@@ -250,6 +267,22 @@ class Engine:
         self._stack.push_async_callback(self.supervisors.close)
         self.supervisors.start((*self._supervisors, *found.supervisors), found.broken)
 
+    async def _reopen(self, clock: LoopClock, starter: Starter) -> None:
+        """Put in order what an earlier server left in the stores."""
+        self._reopening = Reopening(
+            events=self.stores.execution_log,
+            queue=self.stores.queued_starts,
+            starter=starter,
+            restarts=self._restarts,
+            resumes=self._resumes,
+            definitions=self.definitions,
+            tracker=self.tracker,
+            clock=clock,
+        )
+        self._stack.push_async_callback(self._reopening.close)
+        self.history.on_end = self._reopening.ended
+        await self._reopening.run()
+
     async def __aexit__(self, *exc: object) -> None:
         """Stop what runs, then the background, in this order."""
         await self.close()
@@ -259,6 +292,7 @@ class Engine:
         if not self.ready:
             return
         self.ready = False
+        await self._reopening.close()
         await self._starter.shutdown(self.settings.execution.shutdown_timeout.total_seconds())
         await self.tracker.drained()
         self.feed.close("shutdown")

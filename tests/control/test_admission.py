@@ -302,7 +302,7 @@ async def test_case_49_after_every_kind_of_end_the_next_start_is_admitted() -> N
             with pytest.raises(YuktaError):
                 await world.start(**wrong)
             world.check_gauges()
-        preparer = world.engine._starter._preparer
+        preparer = world.engine._starter._planner._preparer
         prepare = preparer.prepare
         preparer.prepare = crash  # type: ignore[method-assign]
         with pytest.raises(TypeError):

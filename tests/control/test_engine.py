@@ -211,14 +211,14 @@ async def test_a_start_that_a_shutdown_overtakes_is_refused(registry):
     await engine.__aenter__()
     await engine.definitions.apply_session({"sessionId": "s", "workflows": [DOCUMENT]})
     prepared, go_on = asyncio.Event(), asyncio.Event()
-    prepare = engine._starter._preparer.prepare
+    prepare = engine._starter._planner._preparer.prepare
 
     async def slow(*args):
         prepared.set()
         await go_on.wait()
         return await prepare(*args)
 
-    engine._starter._preparer.prepare = slow
+    engine._starter._planner._preparer.prepare = slow
     async with asyncio.TaskGroup() as group:
         request = StartRequest(session_id="s", workflow_id="numbers")
         start = group.create_task(refusal(engine.gateway.start(request)))

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yukta_rx.config.settings import Settings
-from yukta_rx.control.scheduler import EXACT, Scheduler
+from yukta_rx.control.queue_view import EXACT
+from yukta_rx.control.scheduler import Scheduler
 from yukta_rx.control.tickets import Outlook, Ticket
 from yukta_rx.control.waiting_line import Cap, Caps, Place, WaitingLine
 from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore

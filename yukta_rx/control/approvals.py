@@ -19,7 +19,7 @@ from yukta_rx.plugins.signals import SignalWaits
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.durability.stores.input_requests import InputRequest, InputRequestStore
@@ -146,6 +146,12 @@ class Approvals:
             self._ended[run.lineage] = self._clock.now()
             self._ended.move_to_end(run.lineage)
             self._sweep()
+
+    def restore(self, lineages: Iterable[str]) -> None:
+        """Runs of these lineages ended before this server started: forget them in time as well."""
+        for lineage in lineages:
+            self._ended[lineage] = self._clock.now()
+        self._sweep()
 
     def _sweep(self) -> None:
         """Forget what is old enough, and look again when the next one is."""

@@ -1,17 +1,18 @@
 """Continuation: a start that takes up another run, and what is kept of a run for that.
 
-Feature: CTL-04.
+Features: CTL-04, DUR-03.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from yukta_rx.durability.stores.archive import ArchivedRun
 from yukta_rx.engine.replay import NO_REPLAY, Replay
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from yukta_rx.control.start_request import StartRequest
@@ -24,23 +25,34 @@ class Continuation:
     """How a start takes up another run.
 
     Attributes:
-        restarted_from: the run that is run again.
+        source: the run that is taken up; None for a start that is only pinned to its definition.
+        resumes: whether it had been aborted and goes on; else it is run again.
         definition: what the new run runs, whatever is saved by now.
         base_dir: folder that relative paths in it start from.
         lineage: what ids of messages derive from; the new run's own id if None.
         replay: the recorded outputs that stand in for some nodes.
+        asked: what was asked for, as plain JSON, for a start that waits longer than the server
+            lives: `{type, nodeId?, version, rerun?}`.
     """
 
-    restarted_from: str
+    source: str | None = None
+    resumes: bool = False
     definition: WorkflowDefinition
     base_dir: Path | None
     lineage: str | None = None
     replay: Replay = NO_REPLAY
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def reads_from(self) -> str | None:
         """The run whose outputs are replayed; None if none are."""
-        return self.restarted_from if self.replay.outputs else None
+        return self.source if self.replay.outputs or self.replay.partial else None
+
+    def about(self) -> dict[str, str]:
+        """What is shown with the new run: `resumedFrom` or `restartedFrom`."""
+        if self.source is None:
+            return {}
+        return {"resumedFrom" if self.resumes else "restartedFrom": self.source}
 
 
 def archived(run: Run, request: StartRequest, base_dir: Path | None) -> ArchivedRun:

@@ -10,6 +10,7 @@ from yukta_rx.errors import ConflictError, NotFoundError
 if TYPE_CHECKING:
     from yukta_rx.control.approvals import Approvals
     from yukta_rx.control.restart import Restarts
+    from yukta_rx.control.resume import Resumes
     from yukta_rx.control.scheduler import Scheduler
     from yukta_rx.control.starter import Starter
     from yukta_rx.engine.run import Run
@@ -38,6 +39,7 @@ class Desk:
         tracker: knows every run.
         scheduler: gives slots to starts.
         restarts: runs runs again.
+        resumes: goes on with runs that a crash ended.
         actor: who gives the command at hand.
         via: where it came in.
     """
@@ -46,6 +48,7 @@ class Desk:
     tracker: Tracker
     scheduler: Scheduler
     restarts: Restarts
+    resumes: Resumes
     actor: str = "engine"
     via: str = "ENGINE"
 
@@ -64,6 +67,7 @@ class Desk:
             self.starter.live.get(execution_id)
             or self.tracker.state(execution_id)
             or self.scheduler.pending(execution_id)
+            or self.resumes.target(execution_id)
         )
 
     def run(self, execution_id: str) -> Run:

@@ -96,6 +96,8 @@ class History:
         """Whether the last write failed."""
         self.on_left_out: Callable[[str, str], None] = lambda _execution_id, _node_id: None
         """Told of the end of a node that is not written: the run, the node."""
+        self.on_end: Callable[[str, TaskStatus], None] = lambda _execution_id, _status: None
+        """Told of the end of a run, however it came to that."""
 
     # -- life
 
@@ -179,6 +181,10 @@ class History:
             )
         )
 
+    def reopen(self, execution_id: str) -> None:
+        """Go on with a run whose start an earlier server wrote, and which has not begun."""
+        self._open.add(execution_id)
+
     def release(self, execution_id: str) -> None:
         """Set the key free that a start was written with which has failed."""
         key = self._keyed.pop(execution_id, None)
@@ -221,6 +227,7 @@ class History:
             self._open.remove(event.execution_id)
             self._ending.add(event.execution_id)
             self.note(event)
+            self.on_end(event.execution_id, event.status)
 
     def _node(self, event: ExecutionEvent) -> None:
         status = TaskStatus(event.data["status"])

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.errors import ConflictError
+from yukta_rx.errors import ConflictError, UnavailableError
 from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
@@ -100,6 +100,16 @@ class PendingStart:
         if not isinstance(error, ConflictError):
             self._forget(self)
 
+    def left(self) -> None:
+        """The server shuts down, and it goes on waiting in the store for the next one."""
+        self._begun.set_exception(
+            UnavailableError(
+                f"the server is shutting down; start {self.execution_id} waits for the next one",
+                code="shutting_down",
+            )
+        )
+        self._begun.exception()
+
     async def answer(self, patience: float | None) -> Started:
         """What a caller is told once the run has begun, or when its patience is over.
 
@@ -114,6 +124,7 @@ class PendingStart:
         if not self._begun.done():
             waiting = self._scheduler.waiting(self.execution_id)
             if waiting is not None:
+                waiting.ticket.told = True
                 return self._told("QUEUED", waiting.position)
             # It has its slot, or was just refused: that takes a moment at most.
             await asyncio.wait((self._begun,))

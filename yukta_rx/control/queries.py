@@ -139,6 +139,8 @@ class RunQueries:
         shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
         if state.restarted_from is not None:
             shown["restartedFrom"] = state.restarted_from
+        if state.resumed_from is not None:
+            shown["resumedFrom"] = state.resumed_from
         aborted = state.status is TaskStatus.ABORTED
         reason = "no_checkpoints" if aborted else "not_aborted"
         shown["resumable"] = {"ok": False, "reason": reason}

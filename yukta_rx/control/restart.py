@@ -92,7 +92,12 @@ class Restarts:
             await self._starter.ended(execution_id)
         return await self._start(
             old,
-            Continuation(restarted_from=execution_id, definition=definition, base_dir=base_dir),
+            Continuation(
+                source=execution_id,
+                definition=definition,
+                base_dir=base_dir,
+                asked={"type": "RestartWorkflow"},
+            ),
             actor=actor,
             via=via,
             payload=payload,
@@ -115,27 +120,43 @@ class Restarts:
         # From here on what is recorded stays, however long the start has to wait.
         self._archive.pin(execution_id)
         try:
-            plan = plan_restart(
-                definition,
-                node_id,
-                await self._archive.states(execution_id),
-                None if version == SAME else old.definition,
-            )
-            outputs = {name: self._archive.reader(execution_id, name) for name in plan.replayed}
-            return await self._start(
-                old,
-                Continuation(
-                    restarted_from=execution_id,
-                    definition=definition,
-                    base_dir=base_dir,
-                    lineage=old.lineage,
-                    replay=Replay(outputs, plan.alone),
-                ),
-                actor=actor,
-                via=via,
-            )
+            taken_up = await self._behind(old, node_id, definition, base_dir)
+            return await self._start(old, taken_up, actor=actor, via=via)
         finally:
             await self._archive.unpin(execution_id)
+
+    async def again(
+        self, execution_id: str, node_id: str, definition: WorkflowDefinition, base_dir: Path | None
+    ) -> Continuation:
+        """Plan `from_node` once more, for a start that has waited longer than its server lived.
+
+        Raises:
+            NotFoundError: there is no such node.
+            ConflictError: the run is not kept, or not all that the node needs is.
+        """
+        return await self._behind(await self._find(execution_id), node_id, definition, base_dir)
+
+    async def _behind(
+        self, old: ArchivedRun, node_id: str, definition: WorkflowDefinition, base_dir: Path | None
+    ) -> Continuation:
+        """The run of a node and all behind it, on what is recorded of the old run."""
+        execution_id = old.execution_id
+        same = definition.version == old.definition.version
+        plan = plan_restart(
+            definition,
+            node_id,
+            await self._archive.states(execution_id),
+            None if same else old.definition,
+        )
+        outputs = {name: self._archive.reader(execution_id, name) for name in plan.replayed}
+        return Continuation(
+            source=execution_id,
+            definition=definition,
+            base_dir=base_dir,
+            lineage=old.lineage,
+            replay=Replay(outputs, plan.alone),
+            asked={"type": "RestartFromNode", "nodeId": node_id},
+        )
 
     async def retry(self, execution_id: str, node_id: str, *, actor: str, via: str) -> Started:
         """Do `from_node` for a node that ended FAILURE or TIMED_OUT.

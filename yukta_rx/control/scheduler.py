@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.config.run_settings import OnLimit
-from yukta_rx.control.tickets import Outlook, Source, Ticket, Waiting
+from yukta_rx.control.queue_view import QueueView
+from yukta_rx.control.tickets import Outlook, Source, Ticket
 from yukta_rx.control.waiting_line import Cap, Caps, Place, WaitingLine
 from yukta_rx.errors import ConflictError, EngineError, RejectedError, UnavailableError
 from yukta_rx.model.events import ExecutionEvent
@@ -36,17 +36,11 @@ log = logging.getLogger(__name__)
 SCHEDULER: Final = "scheduler"
 """What stands in place of an execution id where the scheduler itself is meant."""
 
-EXACT: Final = 200
-"""Waiting starts up to which places are worked out anew whenever they have changed."""
-
-STALE: Final = 1.0
-"""Seconds after which they are worked out anew in a longer queue too, and after ageing."""
-
 _SPAN: Final = 16
 """Ends of runs by which it is guessed when the next slot comes free."""
 
 
-class Scheduler:
+class Scheduler(QueueView):
     """The slots of this server and the queue in front of them. Belongs to the loop.
 
     Args:
@@ -66,7 +60,6 @@ class Scheduler:
         emit: Callable[[ExecutionEvent], None],
     ) -> None:
         group = self._group = settings.execution
-        self._clock = clock
         self._store = store
         self._meters = meters
         self._emit = emit
@@ -76,17 +69,10 @@ class Scheduler:
             workflow=group.max_concurrent_per_workflow,
             session=group.max_concurrent_per_session,
         )
-        self._line = WaitingLine(caps, group.queue_ageing.total_seconds())
+        super().__init__(clock, WaitingLine(caps, group.queue_ageing.total_seconds()))
         self._held: dict[str, Place] = {}
-        self._waiting: dict[str, Ticket] = {}
-        self._claiming: dict[str, Ticket] = {}
-        """Those that waited, have a slot, and are about to begin."""
         self._seq = 0
         self._ends: deque[float] = deque(maxlen=_SPAN)
-        self._places: dict[str, int] = {}
-        self._placed = (-1, -math.inf)
-        """The generation of the places, and when they were worked out."""
-        self._generation = 0
         self._closed = False
         self.source = Source.CONFIG
         # What the audit says of it, as of a run.
@@ -145,6 +131,36 @@ class Scheduler:
         else:
             self._enqueue(ticket)
         return ticket
+
+    def readmit(
+        self, start: QueuedStart, refused: Callable[[TaskStatus, YuktaError], None]
+    ) -> Ticket:
+        """Let a start wait that an earlier server stored; it has waited since then.
+
+        Whatever the queue may hold, it has room for it. Slots are given once `refill` is called,
+        so that a whole queue comes back in its order.
+
+        Raises:
+            UnavailableError: the server shuts down.
+        """
+        self.check_open(start.session_id, start.workflow_id)
+        waited = max(0.0, (self._clock.wall() - start.queued_at).total_seconds())
+        self._seq += 1
+        place = Place(
+            start.execution_id,
+            start.session_id,
+            start.workflow_id,
+            priority=start.priority,
+            since=self._clock.now() - waited,
+            seq=self._seq,
+        )
+        ticket = Ticket(place, start.queued_at, self._loop.create_future(), refused)
+        self._enqueue(ticket)
+        return ticket
+
+    def refill(self) -> None:
+        """Give away the slots that are free."""
+        self._fill()
 
     def release(self, execution_id: str) -> None:
         """Take back the slot of a run, if it has one, and give it to who is next."""
@@ -412,37 +428,6 @@ class Scheduler:
             "source": str(self.source),
         }
 
-    # -- reads
-
-    def waiting(self, execution_id: str) -> Waiting | None:
-        """A start that waits, and why; None if it does not.
-
-        In a long queue its place is up to a second old, and that of a new one is the last.
-        """
-        ticket = self._waiting.get(execution_id)
-        if ticket is None:
-            return None
-        count = len(self._waiting)
-        self._place(anew=count <= EXACT)
-        return self._shown(ticket, self._places.get(execution_id, count))
-
-    def queue(self) -> list[Waiting]:
-        """Every start that waits, in the order in which they get slots."""
-        self._place(anew=True)
-        return [
-            self._shown(self._waiting[execution_id], position)
-            for execution_id, position in self._places.items()
-        ]
-
-    def waiting_ids(self, session_id: str, workflow_id: str | None = None) -> list[str]:
-        """The starts of a session, or of one workflow of it, that have not begun."""
-        return [
-            execution_id
-            for execution_id, ticket in (*self._waiting.items(), *self._claiming.items())
-            if ticket.place.session_id == session_id
-            and workflow_id in (None, ticket.place.workflow_id)
-        ]
-
     def outlook(self, session_id: str, workflow_id: str) -> Outlook:
         """What would become of a start now; nothing changes."""
         if self._closed:
@@ -452,42 +437,21 @@ class Scheduler:
         refused = self._refusal(session_id, workflow_id) is not None
         return Outlook.WOULD_REJECT if refused else Outlook.WOULD_QUEUE
 
-    def _place(self, *, anew: bool) -> None:
-        """Work out the places, where they may have changed or `anew` allows no old ones."""
-        now = self._clock.now()
-        generation, then = self._placed
-        if now - then < STALE and (generation == self._generation or not anew):
-            return
-        order = self._line.order(now)
-        self._places = {place.execution_id: n for n, place in enumerate(order, 1)}
-        self._placed = self._generation, now
-
-    def _shown(self, ticket: Ticket, position: int) -> Waiting:
-        place = ticket.place
-        cap = self._line.blocker(place.session_id, place.workflow_id) or Cap.MAX_CONCURRENT
-        detail = self._told(cap, place.session_id, place.workflow_id)
-        return Waiting(ticket, position, cap, detail)
-
-    def _told(self, cap: Cap, session_id: str, workflow_id: str) -> str:
-        """What a limit is full of."""
-        caps, line = self._line.caps, self._line
-        name, running, most = "", line.running, caps.total
-        if cap is Cap.PER_WORKFLOW:
-            name = f" of workflow {session_id}/{workflow_id}"
-            running, most = line.running_of(session_id, workflow_id), caps.workflow
-        elif cap is Cap.PER_SESSION:
-            name = f" of session {session_id}"
-            running, most = line.running_of(session_id), caps.session
-        return f"{running} of {most} runs{name} go on"
-
     # -- the end
 
     def close(self) -> None:
-        """Admit nothing any more; what waits is refused, and its runs end CANCELLED."""
+        """Admit nothing any more.
+
+        What waits is refused, and its runs end CANCELLED; but a start whose id was handed out
+        stays in a store that outlives the server, and waits there for the next one.
+        """
         self._closed = True
         for ticket in tuple(self._waiting.values()):
-            self._count("shutdown", ticket.place.session_id, ticket.place.workflow_id)
             self._dequeue(ticket)
+            if ticket.told and self._store.durable:
+                ticket.granted.cancel()
+                continue
+            self._count("shutdown", ticket.place.session_id, ticket.place.workflow_id)
             ticket.refuse(TaskStatus.CANCELLED, _shutting_down())
 
 

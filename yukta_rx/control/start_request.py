@@ -112,11 +112,11 @@ class Plan:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is shown with the run: actor, via, labels, depth, restartedFrom."""
+        """What is shown with the run: actor, via, labels, depth, restartedFrom, resumedFrom."""
         asked = self.request
         about = {"actor": asked.actor, "via": asked.via, "labels": dict(asked.labels)}
         if asked.continuation is not None:
-            about["restartedFrom"] = asked.continuation.restarted_from
+            about |= asked.continuation.about()
         if asked.traceparent is not None:
             about[TRACEPARENT] = asked.traceparent
         return {**about, **self.descent.about()}

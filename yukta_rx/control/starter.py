@@ -17,23 +17,20 @@ from typing import TYPE_CHECKING, Any
 from yukta_rx.control.continuation import archived
 from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.control.pending_start import PendingStart, Started
-from yukta_rx.control.start_checks import breakpoints_of, check_lossless, check_request
+from yukta_rx.control.planner import Planner
 from yukta_rx.control.start_request import Plan, StartRequest
 from yukta_rx.durability.stores.queued_starts import QueuedStart
 from yukta_rx.engine.progress import new_counts
 from yukta_rx.engine.run import Run
 from yukta_rx.errors import EngineError, YuktaError
 from yukta_rx.model.events import ExecutionEvent
-from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.model.workflow import RunOptions
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
-    from pathlib import Path
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.approvals import Approvals
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from yukta_rx.engine.sub_workflow import ChildRequest
     from yukta_rx.model.execution_log import IdempotencyKey
     from yukta_rx.model.results import ResultEvent
-    from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.security.secrets import SecretProvider
     from yukta_rx.streams.clock import LoopClock
     from yukta_rx.streams.pool import BlockingPool
@@ -95,8 +91,7 @@ class Starter:
         secrets: SecretProvider,
     ) -> None:
         self._settings = settings
-        self._definitions = definitions
-        self._preparer = preparer
+        self._planner = Planner(settings, definitions, preparer, pool)
         self.scheduler = scheduler
         self._outlets = outlets
         self.approvals = approvals
@@ -166,42 +161,34 @@ class Starter:
         self._starting += 1
         self._none_starting.clear()
         try:
-            return await self._admit(await self._plan(request), scope)
+            return await self._admit(await self._planner.plan(request), scope)
         finally:
             self._starting -= 1
             if not self._starting:
                 self._none_starting.set()
 
-    async def _plan(self, request: StartRequest, child: ChildRequest | None = None) -> Plan:
-        """Look up, check and make ready all that the run needs; nothing has happened yet."""
-        check_request(request)
-        session = await self._definitions.session_record(request.session_id)
-        definition, base_dir = await self._definition_of(request)
-        prepared = await self._preparer.prepare(definition, base_dir)
-        execution_id = new_execution_id()
-        return Plan(
-            request=request,
-            execution_id=execution_id,
-            prepared=prepared,
-            base_dir=base_dir,
-            timeout=session.config.execution_timeout,
-            options=check_lossless(_options_of(definition, request), definition),
-            breakpoints=breakpoints_of(
-                request.breakpoints, execution_id, prepared, self._settings, self._pool
-            ),
-            child=child,
-        )
+    async def take_back(self, start: QueuedStart, request: StartRequest) -> None:
+        """Let a start wait again that an earlier server stored; nobody here waits for it.
 
-    async def _definition_of(self, request: StartRequest) -> tuple[WorkflowDefinition, Path | None]:
-        """What is to be run, and the folder that relative paths in it start from."""
-        if request.continuation is not None:
-            return request.continuation.definition, request.continuation.base_dir
-        ids = request.session_id, request.workflow_id
-        if (version := request.version) is None:
-            record = await self._definitions.get(*ids)
-        else:
-            record = await self._definitions.pinned(*ids, version)
-        return record.definition, record.base_dir or self._definitions.base_dir
+        Raises:
+            YuktaError: it cannot be planned any more; it is still in the store.
+        """
+        execution_id = start.execution_id
+        plan = await self._planner.plan(request, execution_id=execution_id)
+        self.history.reopen(execution_id)
+        ticket = self.scheduler.readmit(
+            start, lambda status, error: self._outlets.dismiss(execution_id, status, error)
+        )
+        ticket.told = True
+        pending = PendingStart(
+            execution_id,
+            request.session_id,
+            plan.prepared.version,
+            self.scheduler,
+            lambda _pending: self.history.release(execution_id),
+        )
+        self._announce(plan, ticket)
+        self._spawn(self._begin_later(plan, ticket, pending), f"yukta start {execution_id}")
 
     async def _admit(self, plan: Plan, scope: tuple[str, str, str] | None) -> PendingStart:
         asked, execution_id = plan.request, plan.execution_id
@@ -262,8 +249,11 @@ class Starter:
         if known is not None or not waits:
             return known
         asked = plan.request
-        own = {"idempotencyKey": asked.idempotency_key, "actor": asked.actor, "via": asked.via}
+        own: dict[str, Any] = {"idempotencyKey": asked.idempotency_key}
+        own |= {"actor": asked.actor, "via": asked.via}
         own["traceparent"] = asked.traceparent
+        if (taken_up := asked.continuation) is not None and taken_up.source is not None:
+            own["continuation"] = {"source": taken_up.source, **taken_up.asked}
         await self.scheduler.store(
             ticket,
             QueuedStart(
@@ -306,6 +296,11 @@ class Starter:
         except YuktaError as error:
             pending.failed(error)
             await self.scheduler.forget(ticket)
+            return
+        except asyncio.CancelledError:
+            if not ticket.granted.cancelled():
+                raise
+            pending.left()
             return
         try:
             await self.scheduler.claim(ticket)
@@ -353,7 +348,7 @@ class Starter:
             via="ENGINE",
             traceparent=parent.traceparent,
         )
-        plan = await self._plan(asked, request)
+        plan = await self._planner.plan(asked, request)
         try:
             await self.history.started(plan)
             run = self._make(plan)
@@ -468,12 +463,6 @@ def _end_of(error: BaseException) -> TaskStatus:
     closing = isinstance(error, YuktaError) and error.code == "shutting_down"
     cancelled = closing or not isinstance(error, Exception)
     return TaskStatus.CANCELLED if cancelled else TaskStatus.ERROR
-
-
-def _options_of(definition: WorkflowDefinition, request: StartRequest) -> RunOptions:
-    """The definition's options, each overridden by what the request says."""
-    own = definition.options.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return RunOptions.model_validate({**own, **(request.options or {})})
 
 
 __all__ = ["Outlets", "Plan", "StartRequest", "Started", "Starter"]

@@ -47,6 +47,7 @@ class Ticket:
         refused: told when it gets none.
         timer: due when it has waited too long.
         stopped: why it must not begin, where it was stopped when it had just got its slot.
+        told: whether somebody was told that it waits, and went away.
     """
 
     __slots__ = (
@@ -59,6 +60,7 @@ class Ticket:
         "status",
         "stopped",
         "timer",
+        "told",
         "workflow_id",
     )
 
@@ -75,7 +77,7 @@ class Ticket:
         self.refused = refused
         self.timer: Timer | None = None
         self.stopped: YuktaError | None = None
-
+        self.told = False
         # What the audit says of it, as of a run.
         self.execution_id, self.session_id = place.execution_id, place.session_id
         self.workflow_id = place.workflow_id

@@ -205,6 +205,19 @@ class WorkflowService:
             raise _no_version(session_id, workflow_id, version)
         return await self.version(session_id, workflow_id, number)
 
+    async def of_content(
+        self, session_id: str, workflow_id: str, definition_version: str
+    ) -> WorkflowRecord:
+        """The newest version with this content hash.
+
+        Raises:
+            NotFoundError: there is no such session or workflow, or no such version is kept.
+        """
+        for record in await self.versions(session_id, workflow_id):
+            if record.definition_version == definition_version:
+                return record
+        raise _no_version(session_id, workflow_id, definition_version)
+
     async def diff(
         self, session_id: str, workflow_id: str, from_version: int, to_version: int | None = None
     ) -> WorkflowDiff:

@@ -26,7 +26,14 @@ from yukta_rx.model.weight import weigh
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import (
+        AsyncGenerator,
+        Awaitable,
+        Callable,
+        Collection,
+        Mapping,
+        Sequence,
+    )
     from datetime import datetime
 
     from yukta_rx.config.settings import Settings
@@ -178,6 +185,26 @@ class ExecutionArchive:
                     yield row
 
         return rows
+
+    @property
+    def durable(self) -> bool:
+        """Whether what is recorded outlives the process."""
+        return bool(self._retained) and self._checkpoints.durable
+
+    def partial_reader(self, execution_id: str, node_id: str) -> Rows:
+        """What opens the recorded part of the output of a node that had not finished."""
+        return lambda: self._checkpoints.read(execution_id, node_id)
+
+    async def drop(self, execution_id: str) -> None:
+        """Forget what the nodes of an aborted run emitted: nobody goes on with it any more."""
+        if not self.has(execution_id):
+            await self._clear(execution_id)
+
+    async def sweep(self, needed: Collection[str]) -> None:
+        """Forget what is recorded of runs that are neither kept nor `needed`; before any begins."""
+        for execution_id in await self._checkpoints.runs():
+            if execution_id not in needed and execution_id not in self._kept:
+                await self._clear(execution_id)
 
     def pin(self, execution_id: str) -> None:
         """Keep the outputs of a run until `unpin`."""

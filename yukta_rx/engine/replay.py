@@ -33,10 +33,17 @@ class Replay:
     Attributes:
         outputs: the recorded outputs, by the node that they stand in for.
         alone: nodes that do nothing.
+        partial: what is recorded of nodes that had not finished: that is emitted first, the
+            inputs that it covers are passed over, and the rest is worked on.
+        finished: nodes that had ended and feed nobody that works: they end SUCCESS at once.
+        passed: terminals that had ended: what reaches them is a result, their plugin is not called.
     """
 
     outputs: Mapping[str, Rows] = field(default_factory=dict)
     alone: frozenset[str] = frozenset()
+    partial: Mapping[str, Rows] = field(default_factory=dict)
+    finished: frozenset[str] = frozenset()
+    passed: frozenset[str] = frozenset()
 
     def replaces(self, node_id: str) -> bool:
         """Whether the plugin of a node is not called."""

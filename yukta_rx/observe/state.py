@@ -72,6 +72,7 @@ class RunState:
         "parent_execution_id",
         "queued_time",
         "restarted_from",
+        "resumed_from",
         "session_id",
         "start_time",
         "status",
@@ -96,6 +97,7 @@ class RunState:
         self.queued_time: datetime | None = None
         self.parent_execution_id: str | None = None
         self.restarted_from: str | None = None
+        self.resumed_from: str | None = None
         self.depth = 0
         self.actor = "anonymous"
         self.labels: dict[str, str] = {}
@@ -107,7 +109,8 @@ class RunState:
         """Take over what the starter of the run says.
 
         Args:
-            about: any of actor, labels, depth, parentExecutionId, restartedFrom, definitionVersion.
+            about: any of actor, labels, depth, parentExecutionId, restartedFrom, resumedFrom,
+                definitionVersion.
         """
         self.definition_version = about.get("definitionVersion", self.definition_version)
         self.actor = about.get("actor", self.actor)
@@ -115,6 +118,7 @@ class RunState:
         self.depth = about.get("depth", self.depth)
         self.parent_execution_id = about.get("parentExecutionId", self.parent_execution_id)
         self.restarted_from = about.get("restartedFrom", self.restarted_from)
+        self.resumed_from = about.get("resumedFrom", self.resumed_from)
 
     def apply(self, event: ExecutionEvent) -> bool:
         """Take an event in.

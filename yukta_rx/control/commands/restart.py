@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from yukta_rx.control.commands.base import Command, Effect, OfNode
 from yukta_rx.control.restart import check_failed
-from yukta_rx.errors import ConflictError
-from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
     from yukta_rx.control.desk import Desk
@@ -118,31 +116,37 @@ class RetryNode(_Restart, OfNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recover(Command):
-    """Go on with a run that a crash ended, from what its nodes had finished. Feature: DUR-03."""
+    """Go on with a run that a crash ended, from what its nodes had finished. Feature: DUR-03.
+
+    `version` is `same` (what the run ran), `current`, or the number of a saved version. Where
+    nodes that had worked are not what they were, it is refused, unless `rerun` begins those and
+    all behind them anew.
+    """
 
     route: ClassVar = ("POST", "/recover")
     tool: ClassVar = "RECOVER"
     summary: ClassVar = "Go on with a run that a crash ended"
-    errors: ClassVar = ("not_recoverable",)
+    errors: ClassVar = (
+        *("not_recoverable", "session_not_found", "workflow_not_found", "version_not_found"),
+        *("limit", "queue_full", "workflow_queue_full", "queue_timeout", "shutting_down"),
+    )
     starts: ClassVar = True
+
+    version: str = "same"
+    rerun: bool = False
 
     def examine(self, desk: Desk) -> None:
         """The run must have been found without an end, and its outputs be kept durably."""
-        target = desk.target(self.execution_id)
-        status = None if target is None else target.status
-        if status is not TaskStatus.ABORTED:
-            raise ConflictError(
-                f"run {self.execution_id} is {status}; only one that a crash ended is ABORTED",
-                code="not_recoverable",
-                reason="not_aborted",
-            )
-        raise ConflictError(
-            f"what the nodes of run {self.execution_id} emitted was kept in memory only",
-            code="not_recoverable",
-            reason="no_checkpoints",
-        )
+        desk.resumes.check(self.execution_id)
 
-    def perform(self, desk: Desk) -> Effect:
-        """Refuse, as long as no store outlives the process."""
-        self.examine(desk)
-        return Effect(changed=False)
+    async def perform(self, desk: Desk) -> Effect:
+        """Start the new run."""
+        return Effect(
+            started=await desk.resumes.resume(
+                self.execution_id,
+                version=self.version,
+                rerun=self.rerun,
+                actor=desk.actor,
+                via=desk.via,
+            )
+        )

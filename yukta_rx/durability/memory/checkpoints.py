@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 from itertools import count
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
@@ -26,7 +27,7 @@ from yukta_rx.model.weight import weigh
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
     from pathlib import Path
 
     from yukta_rx.config.store_settings import RestartGroup
@@ -54,11 +55,12 @@ ENVELOPE: Final = 200
 class _Output:
     """What is recorded of one node."""
 
-    __slots__ = ("bytes", "complete", "file", "messages", "reason", "rows")
+    __slots__ = ("bytes", "complete", "file", "inputs", "messages", "reason", "rows")
 
     def __init__(self) -> None:
         self.rows: list[CheckpointRow] = []
         self.messages = 0
+        self.inputs = 0
         self.bytes = 0
         self.complete = False
         self.reason: str | None = None
@@ -138,6 +140,7 @@ class MemoryNodeCheckpointStore:
             if messages <= self._most_messages and output.bytes + size <= self._most_bytes:
                 output.rows.append(row)
                 output.messages = messages
+                output.inputs += len(row.inputs)
                 self._grow(output, size)
                 return True
             if self._folder is None:
@@ -149,6 +152,7 @@ class MemoryNodeCheckpointStore:
         else:
             rows = [row]
         output.messages = messages
+        output.inputs += len(row.inputs)
         return self._write(output, output.file, rows)
 
     def _write(self, output: _Output, file: _File, rows: list[CheckpointRow]) -> bool:
@@ -215,7 +219,7 @@ class MemoryNodeCheckpointStore:
     def _release(self, output: _Output) -> None:
         """Let go of what is held for a node."""
         output.rows = []
-        output.messages = 0
+        output.messages = output.inputs = 0
         self._grow(output, -output.bytes)
         file, output.file = output.file, None
         if file is not None:
@@ -249,13 +253,54 @@ class MemoryNodeCheckpointStore:
         else:
             self._has_room.set()
 
+    def written(self, execution_id: str, node_id: str) -> Awaitable[None] | None:
+        """Wait until all rows of a node that were appended are written; None if they are."""
+        output = self._output(execution_id, node_id)
+        if output.file is not None and output.file.writer is not None:
+            return self._flushed(output, output.file)
+        if output.reason == WRITE_FAILED:
+            raise _unwritten(node_id)
+        return None
+
+    async def _flushed(self, output: _Output, file: _File) -> None:
+        if file.writer is not None:
+            await asyncio.wait((file.writer,))
+        if output.reason == WRITE_FAILED:
+            raise _unwritten(file.path.name)
+
+    async def carry_over(self, execution_id: str, into: str, nodes: Collection[str]) -> None:
+        """Let a run begin with what is known of nodes of another one."""
+        known = self._runs.get(execution_id, {})
+        made: dict[str, _Output] = {}
+        try:
+            for node_id in nodes:
+                if node_id in known:
+                    await self._carry(known[node_id], made.setdefault(node_id, _Output()))
+        except StoreUnavailableError:
+            for output in made.values():
+                self._release(output)
+            raise
+        if made:
+            self._runs[into] = made
+
+    async def _carry(self, old: _Output, new: _Output) -> None:
+        if old.file is not None:
+            await self._flushed(old, old.file)
+        new.rows = list(old.rows)
+        new.messages, new.inputs = old.messages, old.inputs
+        new.complete, new.reason = old.complete, old.reason
+        self._grow(new, old.bytes)
+        if old.file is not None and self._folder is not None:
+            new.file = _File(self._folder / f"{PREFIX}{next(self._names)}.jsonl")
+            await self._in_thread(new.file.copy, old.file.path)
+
     # -- reading
 
     async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
         """What is known of each node of a run, by node id."""
         outputs = self._runs.get(execution_id, {})
         return {
-            node_id: NodeCheckpoint(one.complete, one.reason, one.messages)
+            node_id: NodeCheckpoint(one.complete, one.reason, one.messages, one.inputs)
             for node_id, one in outputs.items()
         }
 
@@ -275,6 +320,10 @@ class MemoryNodeCheckpointStore:
             for line in lines:
                 yield decode_row(line, node_id)
 
+    async def runs(self) -> Collection[str]:
+        """Ids of all runs of which anything is kept."""
+        return tuple(self._runs)
+
     async def clear(self, execution_id: str) -> None:
         """Forget a run."""
         for output in self._runs.pop(execution_id, {}).values():
@@ -292,7 +341,7 @@ class MemoryNodeCheckpointStore:
 class _File:
     """The file of one node; its methods block and are called from one thread at a time."""
 
-    __slots__ = ("_file", "path", "waiting", "writer")
+    __slots__ = ("_copied", "_file", "path", "waiting", "writer")
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -300,10 +349,15 @@ class _File:
         """Lines that are not on their way yet."""
         self.writer: asyncio.Task[None] | None = None
         self._file: IO[bytes] | None = None
+        self._copied = False
+
+    def copy(self, other: Path) -> None:
+        shutil.copyfile(other, self.path)
+        self._copied = True
 
     def write(self, lines: bytes) -> None:
         if self._file is None:
-            self._file = self.path.open("xb")
+            self._file = self.path.open("ab" if self._copied else "xb")
         self._file.write(lines)
         self._file.flush()
 

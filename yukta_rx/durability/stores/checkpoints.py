@@ -1,6 +1,6 @@
 """NodeCheckpointStore: what each node of a run emitted, and the mark that it was all.
 
-Feature: DUR-02.
+Features: DUR-02, DUR-03.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from yukta_rx.model import codec
 from yukta_rx.model.message import NO_HEADERS, Message, Several
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import (
+        AsyncGenerator,
+        Awaitable,
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+    )
 
 ROW_MESSAGES: Final = 100
 """Messages that a row holds at most, unless one input alone gave more."""
@@ -37,25 +45,30 @@ WRITE_FAILED: Final = "write_failed"
 
 
 class CheckpointRow(msgspec.Struct, frozen=True):
-    """A part of what a node emitted; it covers whole inputs.
+    """A part of what a node emitted; it covers whole inputs, or belongs to one that is not over.
 
     Attributes:
         batches: messages in the order in which they were emitted, with the port of each batch.
         inputs: the inputs that were finished, as (message id, number of outputs), those without
             an output too. Empty where only whole outputs are read: the end marker says it then.
+        group: what ties the rows of an input together whose outputs fill several of them; "" for
+            a row that stands alone. Those without `inputs` count only if the one that lists the
+            input, the last of the group, is there too: `closed_groups` says which ones do.
     """
 
     batches: tuple[tuple[str | None, tuple[Message, ...]], ...] = ()
     inputs: tuple[tuple[str, int], ...] = ()
+    group: str = ""
 
     @classmethod
     def of(
         cls,
         messages: Iterable[tuple[str | None, Message]],
         inputs: Iterable[tuple[str, int]] = (),
+        group: str = "",
     ) -> Self:
         """Make one of messages, each with its port."""
-        return cls(tuple((port, (msg,)) for port, msg in messages), tuple(inputs))
+        return cls(tuple((port, (msg,)) for port, msg in messages), tuple(inputs), group)
 
     @property
     def messages(self) -> Iterator[tuple[str | None, Message]]:
@@ -72,12 +85,14 @@ class NodeCheckpoint(msgspec.Struct, frozen=True):
     Attributes:
         complete: whether the end marker is there: this is all that the node emitted.
         reason: why it can never be complete; None if it can.
-        messages: how many are recorded.
+        messages: how many are recorded, those of an input that is not over too.
+        inputs: how many finished inputs are listed.
     """
 
     complete: bool = False
     reason: str | None = None
     messages: int = 0
+    inputs: int = 0
 
 
 Rows: TypeAlias = "Callable[[], AsyncGenerator[CheckpointRow, None]]"
@@ -100,10 +115,23 @@ class NodeCheckpointStore(Protocol):
         C7. `clear` forgets a run whole, files too, and no other; it may be called again.
         C8. A failure raises; a node is never taken for complete, or for one without output,
             because the store could not answer.
+        C9. `read` of a node that is neither complete nor given up gives the rows that are written,
+            in order; on a durable store also after a restart, when nobody writes it any more. All
+            that was appended before `written` was called is written once that has come to its end.
+        C10. Rows and marks of a run are written in the order in which they came, whatever their
+            nodes: if one is there after a crash, so is every one of that run that came before it.
+        C11. After `carry_over` the run `into` has the nodes that were named as the other run has
+            them, written; none if it raised. What comes later for one of the two runs, clearing
+            included, changes nothing of the other.
 
-    Not guaranteed: that rows of a node that is not complete can be read. Nodes and runs are
-    written independently of one another.
+    Not guaranteed: that runs are written in order of one another.
+
+    Attributes:
+        durable: whether what was written outlives the process. Then inputs are recorded too, and
+            an aborted run can go on behind them.
     """
+
+    durable: bool
 
     async def start(self) -> None:
         """Get ready; called before anything else.
@@ -145,6 +173,23 @@ class NodeCheckpointStore(Protocol):
     def mark_incomplete(self, execution_id: str, node_id: str, reason: str) -> None:
         """Give up the output of a node for good."""
 
+    def written(self, execution_id: str, node_id: str) -> Awaitable[None] | None:
+        """Wait until all rows of a node that were appended are written; None if they are already.
+
+        Raises:
+            StoreUnavailableError: one could not be written; the node is incomplete for good.
+        """
+
+    async def carry_over(self, execution_id: str, into: str, nodes: Collection[str]) -> None:
+        """Let a run of which nothing is known begin with what is known of nodes of another run.
+
+        What is known of a node is its rows, its mark, or why it was given up; of a node without
+        any of it nothing is known in the new run either.
+
+        Raises:
+            StoreUnavailableError: it could not be written; nothing is known of `into`.
+        """
+
     async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
         """What is known of each node of a run, by node id."""
 
@@ -155,8 +200,16 @@ class NodeCheckpointStore(Protocol):
             StoreUnavailableError: they cannot be read.
         """
 
+    async def runs(self) -> Collection[str]:
+        """Ids of all runs of which anything is kept."""
+
     async def clear(self, execution_id: str) -> None:
         """Forget a run."""
+
+
+def closed_groups(rows: Iterable[CheckpointRow]) -> set[str]:
+    """The groups of which the last row is among these."""
+    return {row.group for row in rows if row.group and row.inputs}
 
 
 # --- a row as text -------------------------------------------------------------------------------
@@ -181,7 +234,8 @@ def encode_row(row: CheckpointRow) -> bytes:
         ]
         for port, msg in row.messages
     ]
-    return codec.encode({"messages": messages, "inputs": [list(one) for one in row.inputs]})
+    shown = {"messages": messages, "inputs": [list(one) for one in row.inputs]}
+    return codec.encode(shown | ({"group": row.group} if row.group else {}))
 
 
 def decode_row(line: bytes, node_id: str) -> CheckpointRow:
@@ -193,7 +247,8 @@ def decode_row(line: bytes, node_id: str) -> CheckpointRow:
     try:
         shown = codec.decode(line)
         messages = [(port, _message(one, node_id)) for port, one in shown["messages"]]
-        return CheckpointRow.of(messages, [(made, n) for made, n in shown["inputs"]])
+        inputs = [(made, n) for made, n in shown["inputs"]]
+        return CheckpointRow.of(messages, inputs, shown.get("group", ""))
     except Exception as error:
         raise StoreUnavailableError(
             f"a recorded output of node {node_id} is damaged: {error}"

@@ -1,0 +1,202 @@
+"""Reopening: what a server does with what it found in its stores, before and after it admits.
+
+Before: runs without an end are ABORTED, the newest runs are shown again, the starts that waited
+wait again in their order, and outputs that nobody can need are forgotten. After: interrupted runs
+are resumed, if that is set.
+
+Features: DUR-01, DUR-03, ADM-01.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from yukta_rx.control.continuation import Continuation
+from yukta_rx.control.start_request import StartRequest
+from yukta_rx.durability.recovery import recover
+from yukta_rx.errors import RejectedError, YuktaError
+from yukta_rx.model.status import TaskStatus
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from yukta_rx.control.restart import Restarts
+    from yukta_rx.control.resume import Resumes
+    from yukta_rx.control.starter import Starter
+    from yukta_rx.definitions.service import DefinitionService
+    from yukta_rx.durability.recovery import Recovered
+    from yukta_rx.durability.stores.execution_log import ExecutionLogStore
+    from yukta_rx.durability.stores.queued_starts import QueuedStart, QueuedStartStore
+    from yukta_rx.observe.tracker import Tracker
+    from yukta_rx.streams.clock import LoopClock
+
+AT_ONCE: Final = 8
+"""Runs that are being resumed at the same time; more of them wait for their turn."""
+
+MOST: Final = 10
+"""Resumes of one piece of work that are made without being asked: it may be what crashes."""
+
+log = logging.getLogger(__name__)
+
+
+class Reopening:
+    """Puts the stores in order and goes on with what they hold. Belongs to the loop.
+
+    Args:
+        events: the execution log.
+        queue: the starts that wait.
+        starter: starts runs.
+        restarts: plans restarts that wait.
+        resumes: plans resumes, and knows what may be resumed.
+        definitions: what waiting starts run.
+        tracker: shows runs.
+        clock: tells the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        events: ExecutionLogStore,
+        queue: QueuedStartStore,
+        starter: Starter,
+        restarts: Restarts,
+        resumes: Resumes,
+        definitions: DefinitionService,
+        tracker: Tracker,
+        clock: LoopClock,
+    ) -> None:
+        self._events = events
+        self._queue = queue
+        self._starter = starter
+        self._restarts = restarts
+        self._resumes = resumes
+        self._definitions = definitions
+        self._tracker = tracker
+        self._clock = clock
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+
+    async def run(self) -> None:
+        """Put everything in order; the server may admit when this returns.
+
+        Raises:
+            StoreUnavailableError: a store gives no answer.
+        """
+        found = await recover(self._events, self._queue, self._clock.wall())
+        self._resumes.learn(found.ended)
+        await self._starter.archive.sweep(self._resumes.needed())
+        self._show(found)
+        for start, _run in found.queued:
+            await self._take_back(start)
+        self._starter.scheduler.refill()
+        if found.aborted or found.queued:
+            log.warning(
+                "%d runs were interrupted and are ABORTED, %d starts go on waiting",
+                len(found.aborted),
+                len(found.queued),
+            )
+
+    def _show(self, found: Recovered) -> None:
+        lineages = {run.started.lineage for run in found.ended}
+        for execution_id in self._resumes.needed():
+            lineages.discard(self._resumes.lineage(execution_id))
+        self._starter.approvals.restore(lineages)
+        for run in found.ended:
+            name = run.started.execution_id
+            self._tracker.restore(run.started, run.ended, fresh=name in found.aborted)
+
+    # -- starts that waited
+
+    async def _take_back(self, start: QueuedStart) -> None:
+        try:
+            await self._starter.take_back(start, await self._request(start))
+        except YuktaError as error:
+            log.warning("start %s cannot go on waiting: %s", start.execution_id, error)
+            self._starter.history.reopen(start.execution_id)
+            self._starter.history.ended(start.execution_id, TaskStatus.ERROR, error)
+            await self._queue.remove(start.execution_id)
+
+    async def _request(self, start: QueuedStart) -> StartRequest:
+        """What was asked for, pinned to the form of the workflow that it was asked of."""
+        asked = start.request
+        return StartRequest(
+            session_id=start.session_id,
+            workflow_id=start.workflow_id,
+            payload=asked["payload"],
+            labels=asked["labels"],
+            step_mode=asked["stepMode"],
+            breakpoints=asked["breakpoints"],
+            options=asked["options"],
+            idempotency_key=asked["idempotencyKey"],
+            actor=asked["actor"],
+            via=asked["via"],
+            traceparent=asked["traceparent"],
+            continuation=await self._continuation(start, asked.get("continuation")),
+        )
+
+    async def _continuation(self, start: QueuedStart, asked: Any) -> Continuation:
+        ids = start.session_id, start.workflow_id
+        record = await self._definitions.of_content(*ids, start.definition_version)
+        definition, folder = record.definition, record.base_dir or self._definitions.base_dir
+        if asked is None:
+            return Continuation(source=None, definition=definition, base_dir=folder)
+        source = asked["source"]
+        if asked["type"] == "Recover":
+            return await self._resumes.again(source, definition, folder, asked["rerun"])
+        if asked["type"] == "RestartFromNode":
+            return await self._restarts.again(source, asked["nodeId"], definition, folder)
+        return Continuation(source=source, definition=definition, base_dir=folder, asked=asked)
+
+    # -- interrupted runs
+
+    def resume(self, recover_one: Callable[[str], Awaitable[Any]]) -> None:
+        """Resume what may be resumed and never was, in the background, as slots allow.
+
+        Args:
+            recover_one: gives the command for a run.
+        """
+        waiting = []
+        for execution_id in self._resumes.waiting():
+            attempts = self._resumes.attempts(execution_id)
+            if attempts >= MOST:
+                told = "run %s is not resumed: it was aborted after %d resumes; recover it by hand"
+                log.error(told, execution_id, attempts)
+            else:
+                waiting.append(execution_id)
+        turns = asyncio.Semaphore(AT_ONCE)
+        for execution_id in waiting:
+            work = self._resume(execution_id, recover_one, turns)
+            self._tasks.spawn(work, f"yukta resume {execution_id}")
+
+    async def _resume(
+        self,
+        execution_id: str,
+        recover_one: Callable[[str], Awaitable[Any]],
+        turns: asyncio.Semaphore,
+    ) -> None:
+        while True:
+            async with turns:
+                try:
+                    await recover_one(execution_id)
+                except RejectedError as error:
+                    pause = min(60.0, max(1.0, error.retry_after or 1.0))
+                except YuktaError as error:
+                    log.warning("run %s is not resumed: %s", execution_id, error)
+                    return
+                else:
+                    return
+            # There is no room yet, and no queue to wait in.
+            await self._clock.sleep(pause)
+
+    def ended(self, execution_id: str, status: TaskStatus) -> None:
+        """A run has ended: what the run emitted that it resumed may be forgotten."""
+        source = self._resumes.ended(execution_id, status)
+        if source is not None:
+            self._tasks.spawn(self._starter.archive.drop(source), f"yukta forget {source}")
+
+    async def close(self) -> None:
+        """Resume nothing more."""
+        self._tasks.cancel()
+        await self._tasks.ended()

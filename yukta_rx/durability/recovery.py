@@ -1,0 +1,70 @@
+"""Recovery: what a server finds in its stores when it starts, put in order before it admits.
+
+Runs without an end are ABORTED, unless they still wait for a slot: those go on waiting.
+
+Features: DUR-01, DUR-03.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from yukta_rx.model.execution_log import RunAborted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from yukta_rx.durability.stores.execution_log import ExecutionLogStore, LoggedRun
+    from yukta_rx.durability.stores.queued_starts import QueuedStart, QueuedStartStore
+
+BATCH: Final = 100
+"""Ends of one write."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What was found.
+
+    Attributes:
+        ended: runs that have an end, in the order of their newest entries.
+        aborted: ids of those that were found without one just now.
+        queued: starts that wait, in their order, each with what the log says of it.
+    """
+
+    ended: Sequence[LoggedRun]
+    aborted: frozenset[str]
+    queued: Sequence[tuple[QueuedStart, LoggedRun]]
+
+
+async def recover(events: ExecutionLogStore, queue: QueuedStartStore, now: datetime) -> Recovered:
+    """Give every run that has no end one, unless it waits in the queue.
+
+    Doing it again changes nothing. A row of the queue whose run has an end is removed: the server
+    died between the two writes.
+
+    Raises:
+        StoreUnavailableError: a store gives no answer; what was written until then stands.
+    """
+    runs = await events.runs()
+    open_runs = {run.started.execution_id: run for run in runs if run.ended is None}
+    queued = []
+    for start in await queue.list():
+        run = open_runs.pop(start.execution_id, None)
+        if run is None:
+            await queue.remove(start.execution_id)
+        else:
+            queued.append((start, run))
+    ends = {name: RunAborted(execution_id=name, time=now) for name in open_runs}
+    written = list(ends.values())
+    for first in range(0, len(written), BATCH):
+        await events.append(written[first : first + BATCH])
+    ended = [
+        run if run.ended is not None else replace(run, ended=ends[run.started.execution_id])
+        for run in runs
+        if run.ended is not None or run.started.execution_id in ends
+    ]
+    return Recovered(ended, frozenset(ends), queued)
