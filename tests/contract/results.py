@@ -100,6 +100,7 @@ class ResultContract:
         empty = await store.read("b")
 
         assert await store.read("nobody") is None
+        assert [await store.last(name) for name in ("a", "b", "nobody")] == [1, 0, None]
         assert (more.items, more.ended) == ((), False)
         assert (empty.items, empty.ended) == ((), True)
 

@@ -11,23 +11,37 @@ from hypothesis import strategies as st
 
 from tests.contract.catching import broken_guarantees
 from tests.contract.results import NOW, ResultContract
+from yukta_rx.durability.file._segmented_log import SEGMENT
+from yukta_rx.durability.file.results import FileResultStore
 from yukta_rx.durability.memory.results import MemoryResultStore
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
 from yukta_rx.errors import BadRequestError
 from yukta_rx.model.result_lines import decode_result
+from yukta_rx.streams.pool import BlockingPool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
+    from pathlib import Path
 
     from yukta_rx.durability.stores.results import ResultStore
 
 pytestmark = pytest.mark.feature("OBS-03")
 
 
+POOL = BlockingPool(2)
+
+
 class TestResults(ResultContract):
-    @pytest.fixture(params=["memory"])
-    def store(self, request: pytest.FixtureRequest) -> ResultStore:
-        return {"memory": MemoryResultStore}[request.param]()
+    @pytest.fixture(params=["memory", "file", "tiny files"])
+    async def store(
+        self, request: pytest.FixtureRequest, tmp_path: Path
+    ) -> AsyncIterator[ResultStore]:
+        if request.param == "memory":
+            yield MemoryResultStore()
+            return
+        segment = SEGMENT if request.param == "file" else 1
+        async with FileResultStore(tmp_path / "results", POOL.call, segment=segment) as opened:
+            yield opened
 
 
 class Inclusive(MemoryResultStore):

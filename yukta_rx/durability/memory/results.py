@@ -56,6 +56,13 @@ class MemoryResultStore:
         lines = kept.lines[first : first + limit]
         return StoredResults(tuple(map(decode_result, lines)), kept.ended_at is not None)
 
+    async def last(self, execution_id: str) -> int | None:
+        """The cursor of the newest result."""
+        kept = self._runs.get(execution_id)
+        if kept is None:
+            return None
+        return kept.cursors[-1] if kept.cursors else 0
+
     async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
         """Remove what is no longer kept."""
         ended = [

@@ -43,7 +43,7 @@ class ResultStore(Protocol):
         R5. `trim` removes only runs that have ended, and of those never the newest `retained`,
             unless they are too old.
         R6. A failure raises. A run of which nothing is kept gives None, one without further
-            results an empty part: the two are never taken for one another.
+            results an empty part: the two are never taken for one another. `last` agrees.
         R7. Values come back as they were, of the same types; what cannot be written exactly is
             refused with the place.
         R8. A write is all or nothing.
@@ -71,6 +71,9 @@ class ResultStore(Protocol):
         self, execution_id: str, after: int = 0, limit: int = 100
     ) -> StoredResults | None:
         """Results of a run with a cursor above `after`, at most `limit`; None if none is kept."""
+
+    async def last(self, execution_id: str) -> int | None:
+        """The cursor of the newest result of a run, 0 before the first; None if none is kept."""
 
     async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
         """Remove what is no longer kept.

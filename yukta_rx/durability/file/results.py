@@ -1,0 +1,344 @@
+"""Results of runs in files, shared by all runs; memory holds where they are. Feature: OBS-03."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from bisect import bisect_right
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+
+from yukta_rx.durability.file._segmented_log import SEGMENT, MovedError, SegmentedLog
+from yukta_rx.durability.stores.results import StoredResults, results_to_drop
+from yukta_rx.model import codec
+from yukta_rx.model.result_lines import decode_result, encode_result
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from yukta_rx.model.results import ResultEvent
+
+log = logging.getLogger(__name__)
+
+RUN_OF_LINES: Final = 64 * 1024
+"""Bytes of neighbouring lines of one run that the index holds as one place."""
+
+
+class _Line(msgspec.Struct):
+    """A line: a result of a run, its end, or the runs that were removed."""
+
+    run: str = ""
+    cursor: int = 0
+    result: msgspec.Raw = msgspec.Raw()
+    ended: datetime | None = None
+    trimmed: tuple[str, ...] = ()
+
+
+class _Places:
+    """Where the results of a run are, by cursor: five numbers for each run of lines."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self) -> None:
+        # segment, begin, end, first cursor, last cursor
+        self._numbers = array("q")
+
+    def __len__(self) -> int:
+        return len(self._numbers) // 5
+
+    def __getitem__(self, index: int) -> tuple[int, int, int, int, int]:
+        segment, start, end, first, last = self._numbers[5 * index : 5 * index + 5]
+        return segment, start, end, first, last
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, int, int]]:
+        return map(self.__getitem__, range(len(self)))
+
+    def add(self, segment: int, start: int, end: int, cursor: int) -> None:
+        """A line with a cursor above all others."""
+        numbers = self._numbers
+        if (
+            numbers
+            and numbers[-5:-2] == array("q", (segment, numbers[-4], start))
+            and end - numbers[-4] <= RUN_OF_LINES
+        ):
+            numbers[-3], numbers[-1] = end, cursor
+        else:
+            numbers.extend((segment, start, end, cursor, cursor))
+
+    def behind(self, cursor: int) -> int:
+        """The first of the places that holds a cursor above this one."""
+        return bisect_right(range(len(self)), cursor, key=lambda i: self._numbers[5 * i + 4])
+
+    def move(self, segment: int, moved: _Places) -> None:
+        """The lines of a segment are in other places of it."""
+        before = [place for place in self if place[0] < segment]
+        after = [place for place in self if place[0] > segment]
+        self._numbers = array("q", [n for place in (*before, *moved, *after) for n in place])
+
+
+class _Run:
+    """What is known of a run without looking into files."""
+
+    __slots__ = ("end", "ended_at", "last", "places", "turn")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.places = _Places()
+        self.ended_at: datetime | None = None
+        self.end: tuple[int, int] | None = None
+        """Segment and bytes of the line that says so."""
+        self.turn: asyncio.Lock | None = asyncio.Lock()
+
+    def sizes(self) -> Iterator[tuple[int, int]]:
+        """Segment and bytes of everything that is written of it."""
+        for segment, start, end, _, _ in self.places:
+            yield segment, end - start
+        if self.end is not None:
+            yield self.end
+
+
+class FileResultStore:
+    """See `ResultStore`. Survives the process; use it as an async context.
+
+    Args:
+        path: its folder, which is this store's alone.
+        offload: `await offload(fn, *args)` calls `fn` in a thread.
+        segment: bytes of one file.
+    """
+
+    durable = True
+
+    def __init__(
+        self, path: Path, offload: Callable[..., Awaitable[Any]], *, segment: int = SEGMENT
+    ) -> None:
+        self._log = SegmentedLog(path, offload, limit=segment)
+        self._runs: dict[str, _Run] = {}
+        self._alive: dict[int, int] = {}
+        """Bytes of each segment that are of runs which are kept."""
+        self._marks: dict[int, int] = {}
+        """Bytes of each segment that say which runs were removed."""
+        self._tidying = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        """Learn what there is.
+
+        Raises:
+            StoreUnavailableError: a file cannot be read or written; names it.
+        """
+        try:
+            await self._log.open(self._found)
+        except BaseException:
+            await self._log.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Write what waits."""
+        await self._log.close()
+
+    # -- the store
+
+    async def append(self, execution_id: str, results: Sequence[ResultEvent]) -> None:
+        """Write results in one write."""
+        await self._write(execution_id, results, None)
+
+    async def end(
+        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime
+    ) -> None:
+        """Write the last results and close the run, in one write."""
+        await self._write(execution_id, results, ended_at)
+
+    async def read(
+        self, execution_id: str, after: int = 0, limit: int = 100
+    ) -> StoredResults | None:
+        """Results behind a place."""
+        while (run := self._kept(execution_id)) is not None:
+            found: list[ResultEvent] = []
+            ended = run.ended_at is not None
+            try:
+                for index in range(run.places.behind(after), len(run.places)):
+                    if len(found) >= limit:
+                        break
+                    segment, start, end, _, _ = run.places[index]
+                    for line in await self._log.read(segment, start, end):
+                        read = _read(line)
+                        if after < read.cursor and len(found) < limit:
+                            found.append(decode_result(bytes(read.result)))
+            except MovedError:
+                # Runs were removed meanwhile; maybe this one.
+                continue
+            return StoredResults(tuple(found), ended)
+        return None
+
+    async def last(self, execution_id: str) -> int | None:
+        """The cursor of the newest result of a run."""
+        run = self._kept(execution_id)
+        return None if run is None else run.last
+
+    def _kept(self, execution_id: str) -> _Run | None:
+        run = self._runs.get(execution_id)
+        # Its first write may have failed.
+        return None if run is None or (not run.places and run.end is None) else run
+
+    async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
+        """Remove what is no longer kept, and the files that nothing is left in."""
+        ended = [
+            (execution_id, run.ended_at)
+            for execution_id, run in self._runs.items()
+            if run.ended_at is not None
+        ]
+        dropped = results_to_drop(ended, retained, ended_before)
+        if dropped:
+            line = codec.encode({"trimmed": dropped})
+            await self._log.append(
+                [line],
+                lambda segment, starts, end: self._trimmed(segment, end - starts[0], dropped),
+            )
+        async with self._tidying:
+            await self._tidy()
+        return dropped
+
+    # -- writing
+
+    async def _write(
+        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime | None
+    ) -> None:
+        # All are made before any is written.
+        name = codec.encode(execution_id)
+        made = [
+            (result.cursor, b'{"run":%b,"cursor":%d,"result":%b}' % (name, result.cursor, line))
+            for result in results
+            for line in (encode_result(result),)
+        ]
+        run = self._runs.get(execution_id)
+        if run is None:
+            run = self._runs[execution_id] = _Run()
+        if run.turn is None:
+            return
+        async with run.turn:
+            await self._write_lines(execution_id, run, made, ended_at)
+
+    async def _write_lines(
+        self, execution_id: str, run: _Run, made: list[tuple[int, bytes]], ended_at: datetime | None
+    ) -> None:
+        if run.ended_at is not None:
+            return
+        cursors, lines, last = [], [], run.last
+        for cursor, line in made:
+            if cursor > last:
+                cursors.append(cursor)
+                lines.append(line)
+                last = cursor
+        if ended_at is not None:
+            when = ended_at.astimezone(UTC).isoformat()
+            lines.append(codec.encode({"run": execution_id, "ended": when}))
+
+        def placed(segment: int, starts: Sequence[int], end: int) -> None:
+            ends = [*starts[1:], end]
+            for cursor, start, stop in zip(cursors, starts, ends, strict=False):
+                self._result_at(run, cursor, segment, start, stop)
+            if ended_at is not None:
+                self._end_at(run, ended_at, segment, ends[-1] - starts[-1])
+
+        if lines:
+            await self._log.append(lines, placed)
+
+    def _result_at(self, run: _Run, cursor: int, segment: int, start: int, end: int) -> None:
+        if cursor <= run.last:
+            # Written twice, by a caller that did not wait for the first time.
+            return
+        run.places.add(segment, start, end, cursor)
+        run.last = cursor
+        self._alive[segment] = self._alive.get(segment, 0) + end - start
+
+    def _end_at(self, run: _Run, ended_at: datetime, segment: int, size: int) -> None:
+        if run.ended_at is not None:
+            return
+        run.ended_at, run.end, run.turn = ended_at, (segment, size), None
+        self._alive[segment] = self._alive.get(segment, 0) + size
+
+    def _trimmed(self, segment: int, size: int, dropped: Sequence[str]) -> None:
+        self._marks[segment] = self._marks.get(segment, 0) + size
+        for execution_id in dropped:
+            run = self._runs.pop(execution_id, None)
+            for number, used in () if run is None else run.sizes():
+                self._alive[number] -= used
+
+    # -- reading what is there; in a thread, before anything else
+
+    def _found(self, segment: int, start: int, end: int, line: bytes) -> None:
+        read = _read(line)
+        if not read.run and not read.trimmed:
+            told = "%s: the line of segment %d at byte %d is no result and is passed over"
+            log.warning(told, self._log.path, segment, start)
+            return
+        if read.trimmed:
+            self._trimmed(segment, end - start, read.trimmed)
+            return
+        run = self._runs.get(read.run)
+        if run is None:
+            run = self._runs[read.run] = _Run()
+        if read.ended is not None:
+            self._end_at(run, read.ended, segment, end - start)
+        else:
+            self._result_at(run, read.cursor, segment, start, end)
+
+    # -- letting go
+
+    async def _tidy(self) -> None:
+        """Remove files of which nothing is left, and what is dead from those that are half so."""
+        for number in tuple(self._log.sizes):
+            if number == self._log.newest:
+                return
+            # Which runs were removed is of interest as long as older files may still hold them.
+            marks = 0 if number == self._log.oldest else self._marks.get(number, 0)
+            used = self._alive.get(number, 0) + marks
+            if not used:
+                self._alive.pop(number, None)
+                self._marks.pop(number, None)
+                await self._log.drop(number)
+            elif 2 * used < self._log.sizes[number]:
+                await self._log.rewrite(
+                    number, self._wanted(marks > 0), partial(self._moved, number)
+                )
+
+    def _wanted(self, marks: bool) -> Callable[[bytes], bool]:
+        alive = set(self._runs)
+
+        def wanted(line: bytes) -> bool:
+            read = _read(line)
+            return marks if read.trimmed else read.run in alive
+
+        return wanted
+
+    def _moved(self, number: int, lines: list[tuple[int, int, bytes]]) -> None:
+        places: dict[str, _Places] = {}
+        self._alive[number] = self._marks[number] = 0
+        for start, end, line in lines:
+            read = _read(line)
+            if read.trimmed:
+                self._marks[number] += end - start
+                continue
+            run = self._runs.get(read.run)
+            if run is None:
+                continue
+            self._alive[number] += end - start
+            if read.ended is not None:
+                run.end = (number, end - start)
+            else:
+                places.setdefault(read.run, _Places()).add(number, start, end, read.cursor)
+        for execution_id, moved in places.items():
+            self._runs[execution_id].places.move(number, moved)
+
+
+def _read(line: bytes) -> _Line:
+    """What a line says; nothing at all of one that is broken."""
+    try:
+        return msgspec.json.decode(line, type=_Line)
+    except msgspec.MsgspecError:
+        return _Line()
