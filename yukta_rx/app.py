@@ -47,6 +47,7 @@ from yukta_rx.model.workflow import WorkflowDefinition
 from yukta_rx.observe.feed import EventFeed
 from yukta_rx.observe.logs import LogStore
 from yukta_rx.observe.progress import ProgressHistory
+from yukta_rx.observe.readiness import Readiness
 from yukta_rx.observe.results import ResultStore
 from yukta_rx.observe.tracker import Tracker
 from yukta_rx.plugins.registry import PluginRegistry
@@ -108,6 +109,7 @@ class Engine:
     supervisors: SupervisorHost
     history: History
     meters: Meters
+    readiness: Readiness
     started_at: datetime
     instance_id: str
 
@@ -129,6 +131,7 @@ class Engine:
         self.registry = registry or PluginRegistry.load(self.settings, extra=plugins)
         self.instance_id = self.settings.ha.instance_id or uuid.uuid4().hex[:12]
         self.ready = False
+        self.readiness = Readiness()
         self._taps: set[_Tap] = set()
         self._dropped = 0
         self._stack = AsyncExitStack()
@@ -151,7 +154,11 @@ class Engine:
         pool = BlockingPool(settings.execution.blocking_threads)
         self._stack.callback(pool.close)
         found = await pool.call(discover, settings)
-        self.stores = await self._stack.enter_async_context(open_stores(settings, pool.call))
+        opened = open_stores(settings, pool.call, self.instance_id)
+        self.stores = await self._stack.enter_async_context(opened)
+        self._stack.push_async_callback(self.readiness.close)
+        for switch, folder in self.stores.folders.items():
+            self.readiness.watch(switch, folder.check)
         self._observe(clock)
         starter = self._starter = await self._admit(clock, pool)
         self._control(clock, starter, found)
@@ -163,6 +170,7 @@ class Engine:
         self._supervise(clock, found)
         await self._reopen(clock, starter)
         self.ready = True
+        self.readiness.started()
         if settings.restart.auto_resume:
             self._reopening.resume(
                 lambda name: self.gateway.command(Recover(name), actor="engine", via="ENGINE")
@@ -191,6 +199,7 @@ class Engine:
         settings, stores = self.settings, self.stores
         history = History(stores.execution_log, clock, self.meters)
         self.history = await self._stack.enter_async_context(history)
+        self.readiness.check("execution-log", history.fault)
         self.history.on_left_out = self.tracker.losses.left_out
         preparer = Preparer(self.registry, settings, offload=pool.call)
         self.definitions = DefinitionService(

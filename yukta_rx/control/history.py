@@ -330,6 +330,10 @@ class History:
 
     # -- reads
 
+    def fault(self) -> str | None:
+        """What is wrong with the execution log, None if it is written."""
+        return "it cannot be written; the log says why" if self.failing else None
+
     def recorded(self, execution_id: str) -> bool:
         """Whether no end of this run waits to be written."""
         return execution_id not in self._ending

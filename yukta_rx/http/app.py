@@ -45,9 +45,10 @@ GRACE: Final = 10.0
 
 
 def create_app(engine: ServedEngine, *, times: StreamTimes | None = None) -> web.Application:
-    """Return the web application of a started engine; it can be mounted with `add_subapp`.
+    """Return the web application of an engine; it can be mounted with `add_subapp`.
 
-    The engine is not started or stopped by it, and outlives it.
+    The engine is not started or stopped by it, and outlives it. Before it has started only the
+    probes are answered, everything else with 503 `recovering`.
 
     Args:
         engine: what is served.
@@ -97,6 +98,9 @@ async def _frame(request: web.Request, handler: Handler) -> web.StreamResponse:
             headers = cors.preflight(shared.doors, origin)
             if headers is not None:
                 return web.Response(status=204, headers=headers)
+        waits = shared.engine.readiness.waits_for
+        if waits is not None and not request.path.startswith("/health"):
+            raise waits
         return await handler(request)
     except web.HTTPException as error:
         return problem_of_http(error, request_id, _shown(request))

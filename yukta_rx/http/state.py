@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from yukta_rx.observe.feed import EventFeed
     from yukta_rx.observe.logs import LogStore
     from yukta_rx.observe.progress import ProgressHistory
+    from yukta_rx.observe.readiness import Readiness
     from yukta_rx.observe.results import ResultStore
     from yukta_rx.observe.tracker import Tracker
     from yukta_rx.plugins.registry import PluginRegistry
@@ -98,6 +99,10 @@ class ServedEngine(Protocol):
     @property
     def ready(self) -> bool:
         """Whether it takes work."""
+
+    @property
+    def readiness(self) -> Readiness:
+        """Why it takes none."""
 
     @property
     def started_at(self) -> datetime:

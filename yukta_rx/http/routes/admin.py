@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import web
 
 from yukta_rx import __version__
-from yukta_rx.errors import Fault, StoreUnavailableError, UnavailableError, json_pointer
+from yukta_rx.config.checks import store_types
+from yukta_rx.config.settings import StoreType
+from yukta_rx.errors import Fault, UnavailableError, json_pointer
 from yukta_rx.http.call import JSON, STRANGER
 from yukta_rx.http.exposition import exposition
 from yukta_rx.http.route import MAX_PAGE
@@ -65,16 +67,20 @@ async def validate_config(call: Call) -> web.StreamResponse:
 
 async def health(call: Call) -> web.StreamResponse:
     """Say how each part is."""
-    fault = _not_ready(call) or _not_alive(call)
-    tracker = {"status": "UP" if fault is None else "DOWN"}
-    # Memory stores answer as long as the process does, and need neither a lease nor a disk.
-    log = "DOWN" if call.engine.history.failing else "UP"
+    fault = await _not_ready(call) or _not_alive(call)
+    settings = call.engine.settings
+    down = await call.engine.readiness.down()
+    files = StoreType.FILE in store_types(settings).values()
     components = {
-        "store": {"status": "UP", "type": str(call.engine.settings.profile)},
-        "log": {"status": log, "type": str(call.engine.settings.execution_log.store_type)},
-        "tracker": tracker,
+        "store": {"status": _up(not down), "type": str(settings.profile), "down": dict(down)},
+        "log": {
+            "status": _up("execution-log" not in down),
+            "type": str(settings.execution_log.store_type),
+        },
+        "tracker": {"status": _up(fault is None)},
+        # One server that shares its work with no other needs no lease.
         "lease": {"status": "UP", "leader": True},
-        "disk": {"status": "UP", "used": False},
+        "disk": {"status": _up(not (files and down)), "used": files},
     }
     # Whoever shows no key where there are some learns only whether all is well.
     return _health(call, fault, None if call.actor is STRANGER else components)
@@ -87,12 +93,12 @@ async def live(call: Call) -> web.StreamResponse:
 
 async def ready(call: Call) -> web.StreamResponse:
     """Answer whether requests may be sent here; a standby is ready too."""
-    return _health(call, _not_ready(call))
+    return _health(call, await _not_ready(call))
 
 
 async def leader(call: Call) -> web.StreamResponse:
     """Answer whether this server leads, which a single one always does."""
-    return _health(call, _not_ready(call))
+    return _health(call, await _not_ready(call))
 
 
 async def metrics(call: Call) -> web.StreamResponse:
@@ -140,12 +146,16 @@ def _not_alive(call: Call) -> UnavailableError | None:
     return UnavailableError(f"the event loop is {pulse.lag:.1f} s late", code="recovering")
 
 
-def _not_ready(call: Call) -> UnavailableError | None:
-    if not call.engine.ready or call.shared.closing:
+def _up(well: bool) -> str:
+    return "UP" if well else "DOWN"
+
+
+async def _not_ready(call: Call) -> UnavailableError | None:
+    engine = call.engine
+    fault = engine.readiness.waits_for
+    if fault is None and (not engine.ready or call.shared.closing):
         return UnavailableError("the server is shutting down", code="shutting_down")
-    if call.engine.history.failing:
-        return StoreUnavailableError("the execution log cannot be written; the log says why")
-    return None
+    return fault or await engine.readiness.fault()
 
 
 def _health(
