@@ -46,13 +46,13 @@ async def test_a_read_shows_what_was_emitted_before_it(new_scene) -> None:
         scene.emit("node.status", "n", status="RUNNING")
         assert scene.tracker.state("r1").counts() == {"RUNNING": 1}
         scene.finish("r1")
-        assert scene.tracker.summary("r1")["status"] == "SUCCESS"
+        assert scene.tracker.state("r1").status == "SUCCESS"
         assert scene.tracker.snapshot("r1")["execution"]["status"] == "SUCCESS"
         scene.start("r2")
 
         assert [state.execution_id for state in scene.tracker.runs()] == ["r2", "r1"]
         assert scene.tracker.state("r3") is None
-        assert scene.tracker.summary("r3") is None
+        assert scene.tracker.state("r3") is None
         assert scene.tracker.snapshot("r3") is None
 
 
@@ -336,7 +336,7 @@ async def test_a_run_that_will_not_end_by_itself_is_ended(new_scene, now) -> Non
         scene.tracker.dismiss("gone", TaskStatus.ERROR, EngineError("never was"))
 
         assert await scene.tracker.wait("r1", 1)
-        assert scene.tracker.summary("r1")["error"] == {"code": "engine", "detail": "a defect"}
+        assert scene.tracker.state("r1").error == {"code": "engine", "detail": "a defect"}
         assert [item.status async for item in channel.follow()] == [TaskStatus.ERROR]
 
 

@@ -161,7 +161,7 @@ async def test_a_snapshot_is_of_now_and_then_of_the_end(new_scene) -> None:
             live = scene.tracker.snapshot(run.execution_id)
             assert scene.tracker.live(run.execution_id) is run
             run.pause()
-            assert scene.tracker.summary(run.execution_id)["paused"]
+            assert scene.tracker.snapshot(run.execution_id)["execution"]["paused"]
             run.resume()
         ended = scene.tracker.snapshot(run.execution_id)
 

@@ -17,6 +17,8 @@ from yukta_rx.control.continuation import Continuation
 from yukta_rx.control.start_request import StartRequest
 from yukta_rx.durability.recovery import recover
 from yukta_rx.errors import RejectedError, YuktaError
+from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.execution_log import RunAborted, RunFinished, RunStarted
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.aio import Tasks
 
@@ -38,6 +40,8 @@ AT_ONCE: Final = 8
 
 MOST: Final = 10
 """Resumes of one piece of work that are made without being asked: it may be what crashes."""
+
+_ABORTED: Final = TaskStatus.ABORTED
 
 log = logging.getLogger(__name__)
 
@@ -104,8 +108,31 @@ class Reopening:
             lineages.discard(self._resumes.lineage(execution_id))
         self._starter.approvals.restore(lineages)
         for run in found.ended:
-            name = run.started.execution_id
-            self._tracker.restore(run.started, run.ended, fresh=name in found.aborted)
+            start, end = run.started, run.ended
+            if isinstance(end, RunFinished):
+                self._tracker.restore(start, end)
+            elif start.execution_id in found.aborted:
+                self._tracker.restore(start, None)
+                self._say_aborted(start, end)
+            elif end is not None:
+                over = RunFinished(execution_id=start.execution_id, time=end.time, status=_ABORTED)
+                self._tracker.restore(start, over)
+
+    def _say_aborted(self, start: RunStarted, end: RunAborted | None) -> None:
+        error = {"code": "aborted", "detail": "" if end is None else end.reason}
+        totals = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
+        data = {"status": str(_ABORTED), "error": error, "totals": totals}
+        for kind in ("execution.aborted", "execution.finished"):
+            self._tracker.emit(
+                ExecutionEvent(
+                    type=kind,
+                    time=self._clock.wall(),
+                    session_id=start.session_id,
+                    workflow_id=start.workflow_id,
+                    execution_id=start.execution_id,
+                    data=data,
+                )
+            )
 
     # -- starts that waited
 

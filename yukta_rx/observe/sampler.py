@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.times import rfc3339
 from yukta_rx.observe.losses import Ledger
 from yukta_rx.observe.progress import ProgressSnapshot
 
@@ -273,3 +274,14 @@ def _sample(
         node_id=node_id,
         data=data,
     )
+
+
+def bare(state: RunState, version: int, now: datetime) -> dict[str, Any]:
+    """Return the snapshot after `version` of a run that there is no more of than its events."""
+    return {
+        "version": version + 1,
+        "time": rfc3339(now),
+        "execution": state.as_dict(),
+        "nodes": [],
+        "edges": [],
+    }

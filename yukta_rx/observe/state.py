@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.errors import YuktaError
+    from yukta_rx.model.execution_log import RunFinished, RunStarted
 
 OWN: Final = ("execution.", "node.", "edge.")
 """Families of what a run itself does; nothing of these comes after its end."""
@@ -119,6 +120,26 @@ class RunState:
         self.parent_execution_id = about.get("parentExecutionId", self.parent_execution_id)
         self.restarted_from = about.get("restartedFrom", self.restarted_from)
         self.resumed_from = about.get("resumedFrom", self.resumed_from)
+
+    def restore(self, started: RunStarted, ended: RunFinished | None) -> None:
+        """Take over what the execution log says of a run of an earlier server."""
+        self.describe(
+            {
+                "actor": started.actor,
+                "labels": started.labels,
+                "depth": started.depth,
+                "parentExecutionId": started.parent_execution_id,
+                "restartedFrom": started.restarted_from,
+                "resumedFrom": started.resumed_from,
+                "definitionVersion": started.definition_version,
+            }
+        )
+        self.start_time = started.time
+        self.status, self.version = TaskStatus.RUNNING, 1
+        if ended is not None:
+            self.status, self.version = ended.status, 2
+            self.ended, self.end_time = True, ended.time
+            self.error, self.totals = ended.error, ended.totals
 
     def apply(self, event: ExecutionEvent) -> bool:
         """Take an event in.

@@ -22,13 +22,12 @@ import msgspec
 from yukta_rx.model.codec import dumps_plain, loads_external
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
-from yukta_rx.model.times import rfc3339
 from yukta_rx.observe.backlog import Backlog
 from yukta_rx.observe.frames import showable
 from yukta_rx.observe.line_quota import Dropped, LineQuota
 from yukta_rx.observe.losses import LossBook
 from yukta_rx.observe.progress import ProgressSnapshot
-from yukta_rx.observe.sampler import LiveRun, Sampler, Watched, complete, without_edges
+from yukta_rx.observe.sampler import LiveRun, Sampler, Watched, bare, complete, without_edges
 from yukta_rx.observe.sessions import SessionBook
 from yukta_rx.observe.shelf import Shelf
 from yukta_rx.observe.state import OWN, NodeMark, RunState
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from yukta_rx.errors import YuktaError
     from yukta_rx.metrics import Meters
     from yukta_rx.model.events import ExecutionEvent
+    from yukta_rx.model.execution_log import RunFinished, RunStarted
     from yukta_rx.model.status import TaskStatus
     from yukta_rx.observe.feed import EventFeed
     from yukta_rx.observe.logs import LogStore
@@ -195,6 +195,13 @@ class Tracker:
         self._open(execution_id, session_id, workflow_id).state.describe(about)
         self._results.channel(execution_id, session_id)
 
+    def restore(self, started: RunStarted, ended: RunFinished | None) -> None:
+        """Register a run of an earlier server, with its end unless that is yet to be said."""
+        watched = self._open(started.execution_id, started.session_id, started.workflow_id)
+        watched.state.restore(started, ended)
+        if ended is not None:
+            self._put_away(watched, self._bare(watched.state))
+
     def dismiss(self, execution_id: str, status: TaskStatus, error: YuktaError) -> None:
         """End a run that will not say so itself; nothing if it has ended.
 
@@ -238,13 +245,6 @@ class Tracker:
         """Return a run that goes on, None if it does not."""
         watched = self._find(execution_id)
         return watched.run if watched is not None else None
-
-    def summary(self, execution_id: str) -> dict[str, Any] | None:
-        """Return a run as `ExecutionSummary`, None if there is none (any more)."""
-        watched = self._find(execution_id)
-        if watched is None:
-            return None
-        return watched.state.as_dict(paused=watched.run is not None and watched.run.paused)
 
     def snapshot(self, execution_id: str) -> dict[str, Any] | None:
         """Return a run as `ProgressSnapshot` with `edges`: as it is now, or as it ended."""
@@ -443,15 +443,19 @@ class Tracker:
             except Exception:
                 about = log_fields(state.execution_id)
                 log.exception("run %s: no snapshot of its end", state.execution_id, extra=about)
-        watched.final = ProgressSnapshot(without_edges(shown))
-        watched.edges = dumps_plain(showable(shown["edges"]))
         if run is not None:
             for sample in self._sampler.samples(watched, shown):
                 self._backlog.add(sample)
+        self._telemetry.run_ended(state, shown["nodes"])
+        self._put_away(watched, shown)
+
+    def _put_away(self, watched: Watched, shown: dict[str, Any]) -> None:
+        state = watched.state
+        watched.final = ProgressSnapshot(without_edges(shown))
+        watched.edges = dumps_plain(showable(shown["edges"]))
         watched.last = None
         self._progress.record(state.execution_id, watched.final)
         self._logs.end(state.execution_id)
-        self._telemetry.run_ended(state, shown["nodes"])
         self._runs.retire(state.execution_id)
         self._sessions.ended(state.session_id)
         self._forget_sessions()
@@ -466,15 +470,8 @@ class Tracker:
         self._lines.lost(state.execution_id)
 
     def _bare(self, state: RunState) -> dict[str, Any]:
-        """The snapshot of a run that there is no more of than its events."""
         newest = self._progress.newest(state.execution_id)
-        return {
-            "version": newest.version + 1 if newest is not None else 1,
-            "time": rfc3339(self._clock.wall()),
-            "execution": state.as_dict(),
-            "nodes": [],
-            "edges": [],
-        }
+        return bare(state, newest.version if newest is not None else 0, self._clock.wall())
 
     def _forget_sessions(self) -> None:
         for execution_id in self._sessions.excess():
