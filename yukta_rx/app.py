@@ -27,6 +27,7 @@ from yukta_rx.control.gateway import ControlGateway
 from yukta_rx.control.handles import Execution, NodeHandle
 from yukta_rx.control.history import History
 from yukta_rx.control.idempotency import IdempotencyWindow
+from yukta_rx.control.leadership import Leadership
 from yukta_rx.control.reopening import Reopening
 from yukta_rx.control.restart import Restarts
 from yukta_rx.control.resume import Resumes
@@ -130,6 +131,7 @@ class Engine:
             log.warning("%s", warning)
         self.registry = registry or PluginRegistry.load(self.settings, extra=plugins)
         self.instance_id = self.settings.ha.instance_id or uuid.uuid4().hex[:12]
+        self.leadership = Leadership()
         self.ready = False
         self.readiness = Readiness()
         self._taps: set[_Tap] = set()
@@ -139,14 +141,23 @@ class Engine:
     # -- life
 
     async def __aenter__(self) -> Self:
-        """Build the rooms and start what runs in the background."""
+        """Build the rooms and start what runs in the background; see `open`."""
+        await self.open()
+        return self
+
+    async def open(self) -> None:
+        """Do what entering it does; `close` is what leaving it does.
+
+        Raises:
+            StoreUnavailableError: a store cannot be used, or another server has its folder.
+        """
         try:
-            return await self._open()
+            await self._open()
         except BaseException:
             await self._stack.aclose()
             raise
 
-    async def _open(self) -> Self:
+    async def _open(self) -> None:
         settings = self.settings
         clock = LoopClock(asyncio.get_running_loop())
         self.started_at = clock.wall()
@@ -175,7 +186,6 @@ class Engine:
             self._reopening.resume(
                 lambda name: self.gateway.command(Recover(name), actor="engine", via="ENGINE")
             )
-        return self
 
     def _observe(self, clock: LoopClock) -> None:
         """What is known of runs."""

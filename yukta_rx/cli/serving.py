@@ -61,6 +61,7 @@ async def serve(
 
     Raises:
         ConfigError: the settings cannot work.
+        StoreUnavailableError: a store cannot be used, or another server has its folder.
         CliError: the address cannot be had, or `prepare` refuses.
     """
     if settings.log.format is LogFormat.JSON:
@@ -72,14 +73,17 @@ async def serve(
         signals = stack.enter_context(_Signals(console))
         engine = Engine(settings, registry=registry)
         console.keep_secret(engine.masker)
-        await stack.enter_async_context(engine)
-        signals.engine = engine
-        await prepare(engine)
+        # It listens first, so that a probe finds it alive however long a recovery takes.
+        stack.push_async_callback(engine.close)
         server = HttpServer(engine)
         try:
             await stack.enter_async_context(server)
         except OSError as error:
             raise _not_listening(settings, error) from error
+        with engine.readiness.during("applying workflows"):
+            await engine.open()
+            signals.engine = engine
+            await prepare(engine)
         _announce(console, settings, server.url, applied_from)
         await signals.first(meanwhile)
         # Before the server goes, so that who waits for a slot is told.
