@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.contract.archive import refused
-from yukta_rx.durability.stores.checkpoints import OVER_CAP, CheckpointRow, NodeCheckpoint
+from yukta_rx.durability.stores.checkpoints import (
+    OVER_CAP,
+    WRITE_FAILED,
+    CheckpointRow,
+    NodeCheckpoint,
+)
 from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.model.message import Message, derive_from_many, trigger_message
 
@@ -25,7 +31,7 @@ MESSAGES = (
     (None, Message.of("own", id="chosen")),
 )
 FIRST = CheckpointRow.of(MESSAGES[:3], ((CAUSE.id, 2), ("silent", 0)))
-SECOND = CheckpointRow.of(MESSAGES[3:])
+SECOND = CheckpointRow.of(MESSAGES[3:], ((OTHER.id, 2),), "a group")
 
 
 def number(n: int) -> CheckpointRow:
@@ -42,6 +48,7 @@ def shown(rows: list[CheckpointRow]) -> list[Any]:
                 for port, m in row.messages
             ],
             list(row.inputs),
+            row.group,
         )
         for row in rows
     ]
@@ -81,6 +88,19 @@ class CheckpointContract:
     def refuse(self, store: Any) -> None:
         """From here on the backend keeps no row."""
         pytest.skip("this backend keeps every row")
+
+    async def restarted(self, store: Any) -> Any:
+        """The store as the next process finds it; itself where nothing outlives the process."""
+        assert not store.durable, "say how this backend is opened again"
+        return store
+
+    async def crashed(self, store: Any) -> list[Any]:
+        """The store as crashes in the middle of its writing leave it; none if it is not durable.
+
+        For files: cut off behind each of their records, and opened.
+        """
+        assert not store.durable, "say what a crash leaves of this backend"
+        return []
 
     async def test_C1_rows_come_back_as_they_were_in_their_order(
         self, store: NodeCheckpointStore
@@ -183,3 +203,79 @@ class CheckpointContract:
 
         await refused(store.states("run"))
         await refused(rows_of(store, "run", "a"))
+
+    async def test_C9_what_is_written_of_an_unfinished_node_can_be_read(
+        self, store: NodeCheckpointStore
+    ) -> None:
+        store.append("run", "a", number(1))
+        store.append("run", "a", CheckpointRow.of((), [("one", 0), ("two", 0)]))
+        store.append("run", "b", number(3))
+        store.append("run", "lost", number(4))
+        store.mark_incomplete("run", "lost", WRITE_FAILED)
+        for node in ("a", "b"):
+            if (written := store.written("run", node)) is not None:
+                await written
+        assert store.written("run", "a") is None
+        at_once = shown(await rows_of(store, "run", "a"))
+
+        store = await self.restarted(store)
+        assert at_once == shown(await rows_of(store, "run", "a"))
+        assert at_once == shown([number(1), CheckpointRow.of((), [("one", 0), ("two", 0)])])
+        assert await numbers_of(store, "run", "b") == [3]
+        assert await state_of(store, "run", "a") == NodeCheckpoint(False, None, 1, 2)
+        assert (await state_of(store, "run", "lost")).reason == WRITE_FAILED
+        assert await rows_of(store, "run", "lost") == []
+
+    async def test_C10_after_a_crash_nothing_is_missing_in_front_of_what_is_there(
+        self, store: NodeCheckpointStore
+    ) -> None:
+        for n in range(6):
+            store.append("run", "ab"[n % 2], number(n))
+            if n == 3:
+                await mark(store, "run", "c", number(10))
+        await mark(store, "run", "a", number(11))
+        for node in "ab":
+            if (written := store.written("run", node)) is not None:
+                await written
+
+        order = [("a", 0), ("b", 1), ("a", 2), ("b", 3), ("c", 10), ("a", 4), ("b", 5), ("a", 11)]
+        for left in await self.crashed(store):
+            states = await left.states("run")
+            count = sum(state.messages for state in states.values())
+            there = [node for node, _ in order[:count]]
+            assert {name: state.messages for name, state in states.items()} == Counter(there)
+            done = {name for name, state in states.items() if state.complete}
+            assert done == {node for node, n in order[:count] if n >= 10}
+
+    async def test_C11_a_run_may_begin_with_what_another_has(
+        self, store: NodeCheckpointStore
+    ) -> None:
+        await mark(store, "old", "whole", number(1))
+        store.append("old", "part", number(2))
+        store.append("old", "left", number(3))
+        store.append("old", "lost", number(8))
+        store.mark_incomplete("old", "lost", WRITE_FAILED)
+        await store.carry_over("old", "new", ("whole", "part", "lost", "silent"))
+        store = await self.restarted(store)
+
+        assert dict(await store.states("new")) == {
+            "whole": NodeCheckpoint(True, None, 1),
+            "part": NodeCheckpoint(False, None, 1),
+            "lost": NodeCheckpoint(False, WRITE_FAILED),
+        }
+        store.append("old", "part", number(4))
+        store.append("new", "part", number(5))
+        store.append("new", "left", number(6))
+        store.append("new", "part", number(7))
+        await mark(store, "new", "part")
+        assert await numbers_of(store, "new", "whole") == [1]
+        assert await numbers_of(store, "new", "part") == [2, 5, 7]
+        assert await state_of(store, "new", "left") == NodeCheckpoint(False, None, 1)
+        assert await state_of(store, "old", "part") == NodeCheckpoint(False, None, 2)
+
+        await store.clear("old")
+        store = await self.restarted(store)
+        assert await numbers_of(store, "new", "whole") == [1]
+        assert await numbers_of(store, "new", "part") == [2, 5, 7]
+        assert (await state_of(store, "new", "part")).complete
+        assert dict(await store.states("old")) == {}

@@ -16,6 +16,7 @@ from tests.contract.checkpoints import (
     rows_of,
     state_of,
 )
+from tests.contract.logged import LoggedCheckpointStore
 from yukta_rx.config.store_settings import RestartGroup
 from yukta_rx.durability.memory import checkpoints as module
 from yukta_rx.durability.memory.checkpoints import PREFIX, MemoryNodeCheckpointStore
@@ -24,6 +25,7 @@ from yukta_rx.durability.stores.checkpoints import (
     UNSERIALISABLE,
     WRITE_FAILED,
     CheckpointRow,
+    counting_rows,
     decode_row,
 )
 from yukta_rx.errors import StoreUnavailableError
@@ -86,6 +88,28 @@ class TestSpilled(CheckpointContract):
 
     def refuse(self, store: Any) -> None:
         store._write = lambda output, _file, _rows: store._give_up(output, OVER_CAP) or False
+
+
+class TestLogged(CheckpointContract):
+    """The model of a durable store."""
+
+    delay: float | None = None
+
+    @pytest.fixture
+    def store(self) -> LoggedCheckpointStore:
+        return LoggedCheckpointStore(delay=self.delay)
+
+    def lose(self, store: Any) -> None:
+        store.known = store.rows = Lost()
+
+    def refuse(self, store: Any) -> None:
+        store.append = lambda run, node, _row: store.mark_incomplete(run, node, OVER_CAP) or False
+
+    async def restarted(self, store: Any) -> Any:
+        return type(store)(store.log)
+
+    async def crashed(self, store: Any) -> list[Any]:
+        return [type(store)(store.log[:place]) for place in range(len(store.log) + 1)]
 
 
 # --- caps ----------------------------------------------------------------------------------------
@@ -251,6 +275,30 @@ async def test_a_damaged_file_is_no_output(tmp_path: Path) -> None:
         await rows_of(store, "run", "a")
 
 
+# --- rows that belong together -------------------------------------------------------------------
+
+
+@virtual_time
+async def test_rows_of_an_input_that_was_not_over_do_not_count() -> None:
+    def of(n: int, group: str, *inputs: tuple[str, int]) -> CheckpointRow:
+        return CheckpointRow(number(n).batches, inputs, group)
+
+    rows = [
+        of(1, "", ("in1", 1)),
+        *(of(2, "x"), of(3, "x"), of(4, "x", ("in2", 3))),
+        *(of(5, "lost"), of(6, "lost")),
+        *(of(7, "y"), of(8, "y", ("in3", 2)), of(9, "", ("in4", 1))),
+        of(10, "end"),
+    ]
+    store = made()
+    for row in rows:
+        store.append("run", "a", row)
+
+    counting = counting_rows(lambda: store.read("run", "a"))
+    found = [msg.payload["n"] async for row in counting for _, msg in row.messages]
+    assert found == [1, 2, 3, 4, 7, 8, 9]
+
+
 # --- the suite itself ----------------------------------------------------------------------------
 
 
@@ -262,7 +310,7 @@ class ForgetsAttempts(MemoryNodeCheckpointStore):
             bare = (
                 (port, Message(m.payload, m.headers, m.origin, m.id)) for port, m in row.messages
             )
-            yield CheckpointRow.of(tuple(bare), row.inputs)
+            yield CheckpointRow.of(tuple(bare), row.inputs, row.group)
 
 
 class LosesTheLastRow(MemoryNodeCheckpointStore):
@@ -330,6 +378,37 @@ class TakesSilenceForNothing(MemoryNodeCheckpointStore):
             return {}
 
 
+class ForgetsWhatIsUnfinished(LoggedCheckpointStore):
+    breaks = "C9"
+
+    async def read(self, execution_id: str, node_id: str) -> Any:
+        state = (await self.states(execution_id)).get(node_id)
+        async for row in super().read(execution_id, node_id):
+            if state is not None and state.complete:
+                yield row
+
+
+class WritesNodesOneByOne(LoggedCheckpointStore):
+    breaks = "C10"
+
+    def write(self, *line: Any) -> Any:
+        done = super().write(*line)
+        if line[0] != "clear" and line[1] == "run":
+            self.log.sort(key=lambda line: line[2])
+        return done
+
+
+class SharesRows(LoggedCheckpointStore):
+    breaks = "C11"
+
+    def apply(self, line: Any) -> None:
+        super().apply(line)
+        if line[0] == "carried":
+            for node in line[3]:
+                if node in self.rows.get(line[2], {}):
+                    self.rows[line[1]][node] = self.rows[line[2]][node]
+
+
 WRONG = [
     ForgetsAttempts,
     LosesTheLastRow,
@@ -339,11 +418,18 @@ WRONG = [
     GoesOnAfterTheMark,
     ForgetsByPrefix,
     TakesSilenceForNothing,
+    ForgetsWhatIsUnfinished,
+    WritesNodesOneByOne,
+    SharesRows,
 ]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.breaks)
 def test_the_suite_notices_a_store_that_breaks_one_guarantee(wrong: Any) -> None:
+    if issubclass(wrong, LoggedCheckpointStore):
+        assert broken_guarantees(TestLogged, wrong) == {wrong.breaks}
+        return
+
     def bad() -> Any:
         return wrong(RestartGroup(), POOL.call)
 
@@ -351,6 +437,6 @@ def test_the_suite_notices_a_store_that_breaks_one_guarantee(wrong: Any) -> None
 
 
 def test_the_suite_has_a_bad_store_for_each_guarantee() -> None:
-    numbers = {name.split("_")[1] for name in dir(CheckpointContract) if name.startswith("test_")}
+    numbers = {name.split("_")[1] for name in dir(CheckpointContract) if name.startswith("test_C")}
 
     assert {wrong.breaks for wrong in WRONG} == numbers

@@ -5,6 +5,7 @@ Features: DUR-02, DUR-03.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
@@ -53,7 +54,7 @@ class CheckpointRow(msgspec.Struct, frozen=True):
             an output too. Empty where only whole outputs are read: the end marker says it then.
         group: what ties the rows of an input together whose outputs fill several of them; "" for
             a row that stands alone. Those without `inputs` count only if the one that lists the
-            input, the last of the group, is there too: `closed_groups` says which ones do.
+            input, the last of the group, is there too; `counting_rows` leaves the others out.
     """
 
     batches: tuple[tuple[str | None, tuple[Message, ...]], ...] = ()
@@ -207,9 +208,25 @@ class NodeCheckpointStore(Protocol):
         """Forget a run."""
 
 
-def closed_groups(rows: Iterable[CheckpointRow]) -> set[str]:
-    """The groups of which the last row is among these."""
-    return {row.group for row in rows if row.group and row.inputs}
+async def counting_rows(rows: Rows) -> AsyncGenerator[CheckpointRow, None]:
+    """The rows of a node without those of inputs that were not over; reads them twice if need be.
+
+    Raises:
+        StoreUnavailableError: they cannot be read.
+    """
+    closed: set[str] | None = None
+    async with aclosing(rows()) as stored:
+        async for row in stored:
+            if row.group and not row.inputs:
+                closed = await _closed_groups(rows) if closed is None else closed
+                if row.group not in closed:
+                    continue
+            yield row
+
+
+async def _closed_groups(rows: Rows) -> set[str]:
+    async with aclosing(rows()) as stored:
+        return {row.group async for row in stored if row.group and row.inputs}
 
 
 # --- a row as text -------------------------------------------------------------------------------
