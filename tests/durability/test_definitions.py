@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -11,9 +11,15 @@ from msgspec.structs import replace
 
 from tests.contract.definitions import DefinitionContract, record
 from yukta_rx.definitions.parse import parse_definition
+from yukta_rx.durability.file._folder import Folder
+from yukta_rx.durability.file.definitions import FileWorkflowDefinitionStore
 from yukta_rx.durability.memory import definitions as module
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.stores.definitions import retained
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.feature("DEF-01")
 
@@ -34,6 +40,20 @@ class TestMemory(DefinitionContract):
 
     def lose(self, store: Any) -> None:
         store._sessions = Lost()
+
+
+class TestFile(DefinitionContract):
+    """In files."""
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> AsyncIterator[FileWorkflowDefinitionStore]:
+        async with Folder(tmp_path / "session") as folder:
+            store = FileWorkflowDefinitionStore(folder)
+            await store.open()
+            yield store
+
+    def lose(self, store: Any) -> None:
+        store.catalog.close()
 
 
 # --- the suite itself ----------------------------------------------------------------------------

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.contract.sessions import SessionContract, Stores
+from yukta_rx.durability.file._folder import Folder
+from yukta_rx.durability.file.definitions import FileWorkflowDefinitionStore
+from yukta_rx.durability.file.sessions import FileSessionConfigStore
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.feature("DUR-05")
 
@@ -38,6 +45,20 @@ class TestMemory(SessionContract):
     def lose(self, stores: Any) -> None:
         stores.sessions._sessions = Lost()
         stores.definitions._sessions = Lost()
+
+
+class TestFile(SessionContract):
+    """In files."""
+
+    @pytest.fixture
+    async def stores(self, tmp_path: Path) -> AsyncIterator[Stores]:
+        async with Folder(tmp_path / "session") as folder:
+            definitions = FileWorkflowDefinitionStore(folder)
+            await definitions.open()
+            yield Stores(FileSessionConfigStore(definitions), definitions)
+
+    def lose(self, stores: Any) -> None:
+        stores.definitions.catalog.close()
 
 
 # --- the suite itself ----------------------------------------------------------------------------

@@ -25,14 +25,16 @@ def name_of(legal_id: str) -> str:
     behind a tilde, as the bits of a hexadecimal number.
     """
     name = _UPPER.sub(lambda found: f"%{ord(found[0]):02X}", legal_id)
+    mask = ""
     if len(name) > LONGEST:
-        mask = sum(1 << at for at, letter in enumerate(legal_id) if letter.isupper())
-        return f"{legal_id.lower()}{_CASE_MARK}{mask:x}"
+        name = legal_id.lower()
+        capitals = sum(1 << at for at, letter in enumerate(legal_id) if letter.isupper())
+        mask = f"{_CASE_MARK}{capitals:x}"
     if _DEVICES.match(name):
         name = f"%{ord(name[0]):02X}{name[1:]}"
     if name.endswith("."):
         name = f"{name[:-1]}%2E"
-    return name
+    return name + mask
 
 
 def id_of(name: str) -> str | None:
