@@ -476,6 +476,12 @@ class SignalTimeoutError(YuktaError, TimeoutError):
     codes = ("signal_timeout",)
 
 
+class KeyValueFullError(YuktaError):
+    """A session has as many keys as it may, so a further one is not kept; may be tried again."""
+
+    codes = ("key_value_full",)
+
+
 class PluginContractError(YuktaError):
     """A plugin broke its contract; names the node and what was returned."""
 
