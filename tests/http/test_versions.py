@@ -304,6 +304,13 @@ async def test_a_dry_run_tells_what_a_start_would_do_and_starts_nothing(
     assert (wrong.status, wrong.code) == (404, "version_not_found")
 
 
+async def test_a_dry_run_takes_the_payload_that_a_start_would_take(client: Any, three: Any) -> None:
+    for path in (f"{WORKFLOW}/dry-run", "/api/workflow/s/w/start"):
+        wrong = await client("POST", path, ["no object"])
+        assert (wrong.status, wrong.code) == (422, "validation")
+        assert wrong.body["errors"][0]["pointer"] == "/payload"
+
+
 class TestLimited:
     """A server with one slot and one place in the queue."""
 

@@ -6,6 +6,7 @@ import asyncio
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.control.desk import unknown
 from yukta_rx.control.queries import ExecutionQuery
 from yukta_rx.control.starter import StartRequest
 from yukta_rx.http.body import checked
@@ -77,6 +78,16 @@ async def run_workflow(call: Call) -> web.StreamResponse:
     return call.json({"execution": detail, "results": items, "truncated": truncated})
 
 
+async def recovery(call: Call) -> web.StreamResponse:
+    """Say what becomes of each node when an aborted run goes on; nothing is started."""
+    execution_id = call.ids["executionId"]
+    gateway = call.engine.gateway
+    if gateway.session_of(execution_id) is None:
+        raise unknown(execution_id)
+    version = call.query["version"] or "same"
+    return call.json(await gateway.resumes.plan(execution_id, version, call.query["rerun"]))
+
+
 async def listing(call: Call) -> web.StreamResponse:
     """List runs, or count them."""
     query = call.query
@@ -134,15 +145,25 @@ async def children(call: Call) -> web.StreamResponse:
     return call.json(page.as_dict())
 
 
+def payload_of(call: Call) -> dict[str, Any]:
+    """The start payload that is the body, for the workflow of the path.
+
+    Raises:
+        ValidationError: it is no object.
+    """
+    body = call.body
+    if isinstance(body, dict):
+        return body
+    # The same words as for a payload inside a body.
+    names = {"sessionId": call.ids["sessionId"], "workflowId": call.ids["workflowId"]}
+    return checked(StartBody, {**names, "payload": body}).payload
+
+
 def _of_path(call: Call) -> StartRequest:
-    if not isinstance(call.body, dict):
-        # The same words as for a payload inside a body.
-        names = {"sessionId": call.ids["sessionId"], "workflowId": call.ids["workflowId"]}
-        checked(StartBody, {**names, "payload": call.body})
     return StartRequest(
         session_id=call.ids["sessionId"],
         workflow_id=call.ids["workflowId"],
-        payload=call.body,
+        payload=payload_of(call),
         idempotency_key=idempotency_key(call.header("Idempotency-Key")),
         actor=call.actor.name,
         via=call.via,

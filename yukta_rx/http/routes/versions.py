@@ -11,6 +11,7 @@ from yukta_rx.definitions.graph import Graph, laid_out
 from yukta_rx.errors import BadRequestError
 from yukta_rx.http.definition_shapes import NoteBody
 from yukta_rx.http.headers import prefers_diagram
+from yukta_rx.http.routes.runs import payload_of
 from yukta_rx.http.routes.sessions import preconditions, several
 from yukta_rx.model.status import TaskStatus
 
@@ -83,7 +84,7 @@ async def rollback(call: Call) -> web.StreamResponse:
 async def dry_run(call: Call) -> web.StreamResponse:
     """Say what a start with this payload would do."""
     session_id, workflow_id = _place(call)
-    found = await call.engine.definitions.dry_run(session_id, workflow_id, call.body)
+    found = await call.engine.definitions.dry_run(session_id, workflow_id, payload_of(call))
     admission = call.engine.gateway.would_admit(session_id, workflow_id)
     return call.json(found | {"admission": admission})
 
