@@ -196,6 +196,13 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 type=("node", "run"),
             ),
             _meter(
+                "yukta.store.quarantined",
+                Kind.COUNTER,
+                "Rows that a store could not read and has set aside.",
+                "DUR-05",
+                labels=("store",),
+            ),
+            _meter(
                 "yukta.edge.dropped",
                 Kind.COUNTER,
                 "Messages lost, by the rule of a buffer or the reason in the loss ledger.",
@@ -381,6 +388,16 @@ class Meters(Collector):
         watch = Watch(series, read)
         series.watches.append(watch)
         return watch
+
+    def gauges(self) -> dict[str, float]:
+        """Return every gauge that has a value, summed over its labels."""
+        for refresh in self.before_scrape:
+            refresh()
+        return {
+            name: sum(one.value() for one in series.values())
+            for name, series in self._series.items()
+            if series and METERS[name].kind is Kind.GAUGE
+        }
 
     def collect(self) -> Iterator[Metric]:
         """Yield every meter that has a value, as Prometheus wants it."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.contract.catching import broken_guarantees
 from tests.contract.execution_log import COMPACT_AFTER, NOW, RETAINED, ExecutionLogContract
+from yukta_rx.durability.file.execution_log import FileExecutionLogStore
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
 from yukta_rx.durability.stores.execution_log import StreamMark, streams_to_drop
 from yukta_rx.errors import BadRequestError, UnserialisablePayloadError
@@ -26,6 +27,7 @@ from yukta_rx.model.execution_log import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from yukta_rx.durability.stores.execution_log import ExecutionLogStore
 
@@ -37,9 +39,15 @@ def memory() -> ExecutionLogStore:
 
 
 class TestExecutionLog(ExecutionLogContract):
-    @pytest.fixture(params=["memory"])
-    def store(self, request: pytest.FixtureRequest) -> ExecutionLogStore:
-        return {"memory": memory}[request.param]()
+    @pytest.fixture(params=["memory", "file"])
+    async def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+        if request.param == "memory":
+            yield memory()
+        else:
+            store = FileExecutionLogStore(tmp_path, RETAINED, COMPACT_AFTER)
+            await store.start()
+            yield store
+            await store.close()
 
 
 # --- stores that break one guarantee each --------------------------------------------------------

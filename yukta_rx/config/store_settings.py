@@ -86,7 +86,9 @@ class ExecutionLogGroup(Group):
         10_000, "Events after which older runs are dropped.", feature="DUR-01", ge=1
     )
     fsync: bool = setting(
-        False, "Force every event to disk before it counts as written.", feature="DUR-01"
+        False,
+        "In files: force ends of nodes to disk, too; starts, ends, commands and keys always are.",
+        feature="DUR-01",
     )
 
 

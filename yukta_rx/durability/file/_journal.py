@@ -64,8 +64,8 @@ class _Append(NamedTuple):
 class _Call(NamedTuple):
     """Anything else that is done in its turn; None as its function ends the thread."""
 
-    fn: Callable[[], _Standing] | None
-    told: Callable[[_Standing | None, BaseException | None], None]
+    fn: Callable[[], Any] | None
+    told: Callable[[Any, BaseException | None], None]
 
 
 class Journal:
@@ -118,6 +118,11 @@ class Journal:
         self._rewrites = 0
         self._dir_due = False
         """The file was renamed into place, and that is not durable yet."""
+
+    @property
+    def opened(self) -> bool:
+        """Whether it can be written to."""
+        return self._jobs is not None
 
     @property
     def size(self) -> int:
@@ -206,6 +211,12 @@ class Journal:
         turn = self._turn
         await self._call(lambda: self._rewrite(lines, since, turn), self._stands)
 
+    async def call(self, fn: Callable[[], T]) -> T:
+        """Call a function in the thread, once all is done that was asked for before."""
+        found: list[T] = []
+        await self._call(fn, found.append)
+        return found[0]
+
     async def close(self) -> None:
         """Write what waits, close the file and end the thread; may be called again."""
         if self._jobs is not None:
@@ -217,7 +228,7 @@ class Journal:
     def _not_open(self) -> StoreUnavailableError:
         return StoreUnavailableError(f"{self.path}: is not open")
 
-    async def _call(self, fn: Callable[[], _Standing], then: Callable[[_Standing], None]) -> None:
+    async def _call(self, fn: Callable[[], T], then: Callable[[T], object]) -> None:
         if self._jobs is None:
             raise self._not_open()
         await asyncio.shield(self._submit(self._jobs, fn, then))
@@ -225,15 +236,15 @@ class Journal:
     def _submit(
         self,
         jobs: queue.SimpleQueue[_Append | _Call],
-        fn: Callable[[], _Standing] | None,
-        then: Callable[[_Standing], None] | None,
+        fn: Callable[[], Any] | None,
+        then: Callable[[Any], object] | None,
     ) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def told(standing: _Standing | None, error: BaseException | None) -> None:
+        def told(result: Any, error: BaseException | None) -> None:
             # At once: the next report counts from here.
-            if then is not None and standing is not None:
-                then(standing)
+            if then is not None and error is None:
+                then(result)
             _settle(future, error)
 
         assert self._pump is not None
@@ -263,8 +274,8 @@ class Journal:
                 error = self._attempt_append(batch)
                 to_loop(self._loop, self._tell, [(one.told, (error,)) for one in batch])
                 continue
-            standing, failure = self._attempt(job.fn or self._shut)
-            to_loop(self._loop, self._tell, [(job.told, (standing, failure))])
+            result, failure = self._attempt(job.fn or self._shut)
+            to_loop(self._loop, self._tell, [(job.told, (result, failure))])
             if job.fn is None:
                 return
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from yukta_rx.durability.stores.execution_log import (
     LogEntry,
@@ -28,6 +28,9 @@ from yukta_rx.model.execution_log import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
+
+
+_ENDS: Final = frozenset({RunFinished.TYPE, RunAborted.TYPE})
 
 
 @dataclass(slots=True)
@@ -121,22 +124,30 @@ class MemoryExecutionLogStore:
     def _append(self, events: Sequence[LogEvent]) -> None:
         # All are written before any is kept.
         for event, line in [(event, encode_event(event)) for event in events]:
-            self._seq += 1
-            kept = self._streams.setdefault(event.execution_id, _Stream())
-            kept.places.append(self._seq)
-            kept.lines.append(line)
-            if isinstance(event, RunStarted):
-                kept.start = line
-            elif isinstance(event, RunFinished | RunAborted):
-                kept.end = line
-            elif isinstance(event, RunResumed):
-                kept.resumed += 1
-            elif isinstance(event, IdempotencyKey):
+            self._keep(self._seq + 1, event.TYPE, event.execution_id, line)
+            if isinstance(event, IdempotencyKey):
                 self._remember(event)
-        self._appended += len(events)
-        if events and self._appended >= self._compact_after:
+        if events:
+            self._grown(len(events), events[-1].time)
+
+    def _keep(self, seq: int, kind: str, stream: str, line: bytes) -> None:
+        """Keep the line of an event that is known by its type and stream."""
+        self._seq = seq
+        kept = self._streams.setdefault(stream, _Stream())
+        kept.places.append(seq)
+        kept.lines.append(line)
+        if kind == RunStarted.TYPE:
+            kept.start = line
+        elif kind in _ENDS:
+            kept.end = line
+        elif kind == RunResumed.TYPE:
+            kept.resumed += 1
+
+    def _grown(self, by: int, now: datetime) -> None:
+        self._appended += by
+        if self._appended >= self._compact_after:
             self._appended = 0
-            self._compact(events[-1].time)
+            self._compact(now)
 
     def _remember(self, key: IdempotencyKey) -> None:
         if key.time < key.expires_at:
