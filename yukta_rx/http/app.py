@@ -139,8 +139,7 @@ async def _finish_headers(request: web.Request, response: web.StreamResponse) ->
         if given is not None:
             headers[TRACEPARENT] = given
     headers["Yukta-Version"] = __version__
-    # One server that shares its work with no other always leads.
-    headers["Yukta-Leader"] = "true"
+    headers["Yukta-Leader"] = "true" if shared.engine.leadership.leads else "false"
     headers["Server"] = "yukta"
     headers["X-Content-Type-Options"] = "nosniff"
     headers["Cache-Control"] = "no-cache" if "ETag" in headers else "no-store"
@@ -157,7 +156,9 @@ async def _end_streams(app: web.Application) -> None:
 async def _lifetime(app: web.Application) -> AsyncIterator[None]:
     shared = app[SHARED]
     shared.pulse.start()
+    unwatch = shared.engine.leadership.watch(shared.leadership_changed)
     yield
+    unwatch()
     shared.pulse.stop()
     await shared.finish(GRACE)
     # Lets answers that were just made reach their sockets.

@@ -20,7 +20,13 @@ from yukta_rx.errors import BadRequestError, NotAcceptableError
 from yukta_rx.http.auth import check_ids
 from yukta_rx.http.body import checked, parse_body, read_body
 from yukta_rx.http.call import Call
-from yukta_rx.http.headers import accepts, accepts_diagram, accepts_events, accepts_json
+from yukta_rx.http.headers import (
+    accepts,
+    accepts_diagram,
+    accepts_events,
+    accepts_json,
+    prefers_json,
+)
 from yukta_rx.http.route import Body, Media, Query, Route
 from yukta_rx.http.state import SHARED
 from yukta_rx.model.ids import check_id
@@ -43,6 +49,8 @@ def handler_of(route: Route) -> AioHandler:
     async def answer(request: web.Request) -> web.StreamResponse:
         shared = request.app[SHARED]
         call = await _checked_call(route, request, shared)
+        if not shared.engine.leadership.leads and _streams(route, request):
+            return _standby(call)
         if route.guarded:
             return await shared.guarded(_run(route, call), route.name)
         if call.actor.expires is not None and route.media in (Media.EVENTS, Media.EITHER):
@@ -50,6 +58,20 @@ def handler_of(route: Route) -> AioHandler:
         return await route.handler(call)
 
     return answer
+
+
+def _streams(route: Route, request: web.Request) -> bool:
+    """Whether a request is for an event stream."""
+    return route.media is Media.EVENTS or (
+        route.media is Media.EITHER and not prefers_json(request.headers.get("Accept"))
+    )
+
+
+def _standby(call: Call) -> web.Response:
+    """A whole event stream that says who leads: what a browser takes for an error it gives up."""
+    body = call.shared.standby().sse(call.query.get("named", True))
+    headers = {"X-Accel-Buffering": "no"}
+    return web.Response(body=body, content_type=str(Media.EVENTS), headers=headers)
 
 
 async def _until(end: datetime, route: Route, call: Call) -> web.StreamResponse:
@@ -82,7 +104,11 @@ async def _run(route: Route, call: Call) -> web.StreamResponse:
 async def _checked_call(route: Route, request: web.Request, shared: Shared) -> Call:
     actor = shared.guard.admit(route, request)
     ids = {name: check_id(name, text) for name, text in request.match_info.items()}
-    if actor.sessions is not None:
+    leads = shared.engine.leadership.leads
+    if route.for_leader and not leads:
+        raise shared.engine.leadership.refusal()
+    # A standby knows no runs that go on, and tells nothing of any in a stream.
+    if actor.sessions is not None and (leads or not _streams(route, request)):
         check_ids(actor, ids, shared.engine.gateway)
     _check_accept(route, request)
     query = _read_query(route, request)

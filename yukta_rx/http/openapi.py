@@ -89,6 +89,8 @@ def possible_codes(route: Route) -> tuple[str, ...]:
             codes.append("validation")
     if route.method in _WRITING:
         codes.append("origin_not_allowed")
+    if route.for_leader:
+        codes.append("not_leader")
     if route.role is not None or route.path == "/metrics":
         codes += ["unauthenticated", "forbidden"]
         codes += ["session_not_found"] if "sessionId" in route.placeholders else []

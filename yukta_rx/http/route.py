@@ -237,6 +237,8 @@ class Route:
         media: what it answers with.
         also: further methods that the same handler answers (HEAD, OPTIONS).
         guarded: whether a client that goes away leaves it running; for all that change something.
+        anywhere: whether a standby answers it although it is no GET, as it changes no run, session
+            or setting.
     """
 
     method: str
@@ -258,6 +260,7 @@ class Route:
     media: Media = Media.JSON
     also: tuple[str, ...] = ()
     guarded: bool = False
+    anywhere: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -268,6 +271,11 @@ class Route:
     def placeholders(self) -> tuple[str, ...]:
         """Names of the ids in its path, in order."""
         return self.placeholders_of(self.path)
+
+    @property
+    def for_leader(self) -> bool:
+        """Whether only the server that leads answers it."""
+        return self.method != "GET" and not self.anywhere
 
     @property
     def bound(self) -> bool:

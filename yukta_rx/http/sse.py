@@ -186,7 +186,8 @@ class _Open:
 
     task: asyncio.Task[Any]
     stream: EventStream
-    closing: str | None = None
+    last: Frame | None = None
+    """What it ends with, once it is to end."""
 
 
 class OpenStreams:
@@ -196,7 +197,7 @@ class OpenStreams:
         self._times = times
         self._open: set[_Open] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._closing: str | None = None
+        self._closing: Frame | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -235,13 +236,8 @@ class OpenStreams:
 
     async def close(self, reason: str) -> None:
         """End every stream with `stream.closing`, and each one that is asked for later."""
-        self._closing = reason
-        left = list(self._open)
-        for opened in left:
-            opened.closing = reason
-            # One that waits for its client looks when the client has taken what there is.
-            if not opened.stream.busy:
-                opened.task.cancel()
+        self._closing = closing(reason)
+        left = self.end(self._closing)
         if not left:
             return
         tasks = [opened.task for opened in left]
@@ -249,6 +245,16 @@ class OpenStreams:
         for opened in self._open.intersection(left):
             opened.stream.cut()
         await asyncio.wait(tasks, timeout=_LAST_WORDS)
+
+    def end(self, last: Frame) -> list[_Open]:
+        """Have every stream that is open end with a frame; returns them."""
+        left = list(self._open)
+        for opened in left:
+            opened.last = last
+            # One that waits for its client looks when the client has taken what there is.
+            if not opened.stream.busy:
+                opened.task.cancel()
+        return left
 
     def _look_later(self) -> None:
         if self._timer is None:
@@ -266,14 +272,14 @@ class OpenStreams:
 async def _write(opened: _Open, reader: Reader[Any], *, greet: bool) -> None:
     stream = opened.stream
     try:
-        if greet and opened.closing is None:
+        if greet and opened.last is None:
             await stream.push(retry_line(RETRY_MS))
-        while opened.closing is None and (frames := await reader.frames()):
+        while opened.last is None and (frames := await reader.frames()):
             await stream.push_frames(frames)
             del frames  # or the first ones would be kept as long as nothing follows
     except asyncio.CancelledError:
         # `close` cancels to end a wait for the next event; all else is the client's leaving.
-        if opened.closing is None or opened.task.uncancel() > 0:
+        if opened.last is None or opened.task.uncancel() > 0:
             raise
-    if opened.closing is not None:
-        await stream.push_frames([closing(opened.closing)])
+    if opened.last is not None:
+        await stream.push_frames([opened.last])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from aiohttp import web
 
+from yukta_rx.observe.frames import standby
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.gateway import ControlGateway
     from yukta_rx.control.history import History
+    from yukta_rx.control.leadership import Leadership
     from yukta_rx.control.supervisors import SupervisorHost
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.http.auth import Guard
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from yukta_rx.http.sse import OpenStreams
     from yukta_rx.metrics import Meters
     from yukta_rx.observe.feed import EventFeed
+    from yukta_rx.observe.frames import Frame
     from yukta_rx.observe.logs import LogStore
     from yukta_rx.observe.progress import ProgressHistory
     from yukta_rx.observe.readiness import Readiness
@@ -105,6 +108,10 @@ class ServedEngine(Protocol):
         """Why it takes none."""
 
     @property
+    def leadership(self) -> Leadership:
+        """Whether it leads, and who does if not."""
+
+    @property
     def started_at(self) -> datetime:
         """When it was started, aware."""
 
@@ -136,6 +143,16 @@ class Shared:
     closing: bool = False
     _tasks: Tasks | None = field(default=None, repr=False)
     _idle: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
+
+    def standby(self) -> Frame:
+        """The only frame of a stream on a standby, and the last of one that was open before."""
+        leader = self.engine.leadership.leader
+        return standby(None if leader is None else leader.as_dict())
+
+    def leadership_changed(self) -> None:
+        """End the streams that are open if this server does not lead."""
+        if not self.engine.leadership.leads:
+            self.streams.end(self.standby())
 
     async def guarded(self, work: Coroutine[Any, Any, T], name: str) -> T:
         """Run `work` to its end even when the caller is cancelled, as by a client that leaves."""

@@ -79,7 +79,7 @@ async def health(call: Call) -> web.StreamResponse:
         },
         "tracker": {"status": _up(fault is None)},
         # One server that shares its work with no other needs no lease.
-        "lease": {"status": "UP", "leader": True},
+        "lease": {"status": "UP", "leader": call.engine.leadership.leads},
         "disk": {"status": _up(not (files and down)), "used": files},
     }
     # Whoever shows no key where there are some learns only whether all is well.
@@ -98,7 +98,11 @@ async def ready(call: Call) -> web.StreamResponse:
 
 async def leader(call: Call) -> web.StreamResponse:
     """Answer whether this server leads, which a single one always does."""
-    return _health(call, await _not_ready(call))
+    leadership = call.engine.leadership
+    fault = await _not_ready(call)
+    if fault is None and not leadership.leads:
+        fault = leadership.refusal()
+    return _health(call, fault)
 
 
 async def metrics(call: Call) -> web.StreamResponse:

@@ -44,6 +44,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/api/plugins/{type}/validate-config",
         handler=admin.validate_config,
+        anywhere=True,
         summary="Examine a configuration",
         tag="plugins",
         reach=Reach.OPEN,

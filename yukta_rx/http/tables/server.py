@@ -9,6 +9,8 @@ from yukta_rx.http.route import Media, Route
 from yukta_rx.http.routes import admin
 from yukta_rx.http.tables.parts import IF_NONE
 
+_STANDBY: Final = ("not_leader",)
+
 ROUTES: Final[tuple[Route, ...]] = (
     *(
         Route(
@@ -19,14 +21,14 @@ ROUTES: Final[tuple[Route, ...]] = (
             tag="server",
             role=None,
             responses={200: resources.Health},
-            errors=("shutting_down", "recovering", "store_unavailable"),
+            errors=("shutting_down", "recovering", "store_unavailable", *more),
             also=also,
         )
-        for path, handler, summary, also in (
-            ("/health", admin.health, "How each part is", ()),
-            ("/health/live", admin.live, "Whether the process lives", ("HEAD", "OPTIONS")),
-            ("/health/ready", admin.ready, "Whether it takes requests", ("HEAD", "OPTIONS")),
-            ("/health/leader", admin.leader, "Whether it leads", ("HEAD", "OPTIONS")),
+        for path, handler, summary, also, more in (
+            ("/health", admin.health, "How each part is", (), ()),
+            ("/health/live", admin.live, "Whether the process lives", ("HEAD", "OPTIONS"), ()),
+            ("/health/ready", admin.ready, "Whether it takes requests", ("HEAD", "OPTIONS"), ()),
+            ("/health/leader", admin.leader, "Whether it leads", ("HEAD", "OPTIONS"), _STANDBY),
         )
     ),
     Route(

@@ -95,6 +95,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path=_WORKFLOW_PATH + "/dry-run",
         handler=versions.dry_run,
+        anywhere=True,
         summary="What a start would do; no plugin runs, the body is the start payload",
         tag="sessions",
         role=Role.OPERATOR,
