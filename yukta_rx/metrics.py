@@ -6,6 +6,8 @@ in one process never add up. All of it belongs to the thread of the event loop; 
 hands its counts over there. Feature: OBS-04.
 """
 
+# Long because it is one table: every meter in one place.
+
 from __future__ import annotations
 
 from bisect import bisect_left
