@@ -165,7 +165,7 @@ class Engine:
         pool = BlockingPool(settings.execution.blocking_threads)
         self._stack.callback(pool.close)
         found = await pool.call(discover, settings)
-        opened = open_stores(settings, pool.call, self.instance_id)
+        opened = open_stores(settings, pool.call, self.meters, self.instance_id)
         self.stores = await self._stack.enter_async_context(opened)
         self._stack.push_async_callback(self.readiness.close)
         for switch, folder in self.stores.folders.items():
@@ -278,7 +278,7 @@ class Engine:
             IdempotencyWindow(settings, clock.now),
         )
         self._stack.push_async_callback(self.sequencer.close)
-        self.gateway = ControlGateway(starter, self.sequencer, self.tracker, trail)
+        self.gateway = ControlGateway(starter, self.sequencer, self.tracker, trail, self._resumes)
 
     def _supervise(self, clock: LoopClock, found: Found) -> None:
         floor = Floor(self.settings, clock, self.feed, self.gateway, self._emit, self.meters)

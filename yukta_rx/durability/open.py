@@ -24,10 +24,16 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.archive import ExecutionArchiveStore
     from yukta_rx.durability.stores.checkpoints import NodeCheckpointStore
     from yukta_rx.durability.stores.definitions import WorkflowDefinitionStore
+    from yukta_rx.durability.stores.effects import EffectStore
+    from yukta_rx.durability.stores.events import EventStore
     from yukta_rx.durability.stores.execution_log import ExecutionLogStore
+    from yukta_rx.durability.stores.histories import HistoryStore
     from yukta_rx.durability.stores.input_requests import InputRequestStore
+    from yukta_rx.durability.stores.key_values import KeyValueStore
     from yukta_rx.durability.stores.queued_starts import QueuedStartStore
+    from yukta_rx.durability.stores.results import ResultStore
     from yukta_rx.durability.stores.sessions import SessionConfigStore
+    from yukta_rx.metrics import Meters
 
 Offload = Callable[..., Awaitable[Any]]
 
@@ -63,6 +69,11 @@ class Stores:
         input_requests: what waits for somebody's answer, and the answers.
         checkpoints: what nodes emitted. Started and closed by the archive that records in it.
         archive: runs that can be run again.
+        results: what reached the terminals of runs.
+        events: what happened, for those who follow it.
+        effects: what was done once and must not be done again.
+        key_values: the entries of KV_STORE.
+        histories: the conversations of SESSION_MEMORY.
         folders: the folders of file stores, by the switch that put stores there.
     """
 
@@ -73,18 +84,24 @@ class Stores:
     input_requests: InputRequestStore
     checkpoints: NodeCheckpointStore
     archive: ExecutionArchiveStore
+    results: ResultStore
+    events: EventStore
+    effects: EffectStore
+    key_values: KeyValueStore
+    histories: HistoryStore
     folders: Mapping[str, Folder]
 
 
 @asynccontextmanager
 async def open_stores(
-    settings: Settings, offload: Offload, instance: str = ""
+    settings: Settings, offload: Offload, meters: Meters, instance: str = ""
 ) -> AsyncIterator[Stores]:
     """Open every store; they are closed in the reverse order.
 
     Args:
         settings: the settings in force.
         offload: `await offload(fn, *args)` calls `fn` in a thread.
+        meters: where stores count what they could not read.
         instance: how this server is named to another one that wants the same folder.
 
     Raises:
@@ -94,7 +111,7 @@ async def open_stores(
     """
     check_settings(settings)
     async with AsyncExitStack() as stack:
-        opening = _Opening(settings, offload, instance, stack)
+        opening = _Opening(settings, offload, meters, instance, stack)
         found: dict[str, Any] = {}
         for switch, kind in store_types(settings).items():
             try:
@@ -115,6 +132,7 @@ class _Opening:
 
     settings: Settings
     offload: Offload
+    meters: Meters
     instance: str
     stack: AsyncExitStack
     folders: dict[str, Folder] = field(default_factory=dict)
@@ -136,10 +154,6 @@ class _Opening:
 # --- in memory -----------------------------------------------------------------------------------
 
 
-async def _nothing(opening: _Opening) -> dict[str, Any]:
-    return {}
-
-
 async def _session_in_memory(opening: _Opening) -> dict[str, Any]:
     from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
     from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
@@ -149,6 +163,7 @@ async def _session_in_memory(opening: _Opening) -> dict[str, Any]:
 
 
 async def _execution_log_in_memory(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.memory.events import MemoryEventStore
     from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
     from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
 
@@ -156,26 +171,124 @@ async def _execution_log_in_memory(opening: _Opening) -> dict[str, Any]:
     return {
         "execution_log": MemoryExecutionLogStore(kept.retained_runs, kept.compact_after),
         "queued_starts": MemoryQueuedStartStore(),
+        "events": MemoryEventStore(),
     }
 
 
 async def _restart_in_memory(opening: _Opening) -> dict[str, Any]:
     from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
     from yukta_rx.durability.memory.checkpoints import MemoryNodeCheckpointStore
+    from yukta_rx.durability.memory.effects import MemoryEffectStore
     from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
+    from yukta_rx.durability.memory.results import MemoryResultStore
 
     return {
         "checkpoints": MemoryNodeCheckpointStore(opening.settings.restart, opening.offload),
         "archive": MemoryExecutionArchiveStore(),
         "input_requests": MemoryInputRequestStore(),
+        "results": MemoryResultStore(),
+        "effects": MemoryEffectStore(),
     }
+
+
+async def _kv_in_memory(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.memory.key_values import MemoryKeyValueStore
+
+    return {"key_values": MemoryKeyValueStore()}
+
+
+async def _session_memory_in_memory(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.memory.histories import MemoryHistoryStore
+
+    return {"histories": MemoryHistoryStore()}
+
+
+# --- in files ------------------------------------------------------------------------------------
+
+
+async def _session_in_files(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.file.definitions import FileWorkflowDefinitionStore
+    from yukta_rx.durability.file.sessions import FileSessionConfigStore
+
+    folder = await opening.folder("session")
+    keep = opening.settings.definitions.retained_versions
+    definitions = FileWorkflowDefinitionStore(folder, keep, opening.meters)
+    opening.stack.push_async_callback(definitions.close)
+    await definitions.open()
+    return {"definitions": definitions, "sessions": FileSessionConfigStore(definitions)}
+
+
+async def _execution_log_in_files(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.file.events import FileEventStore
+    from yukta_rx.durability.file.execution_log import FileExecutionLogStore
+    from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
+
+    folder, kept = await opening.folder("execution-log"), opening.settings.execution_log
+    events = FileExecutionLogStore(
+        folder.path,
+        kept.retained_runs,
+        kept.compact_after,
+        fsync=kept.fsync,
+        meters=opening.meters,
+    )
+    opening.stack.push_async_callback(events.close)
+    await events.start()
+    feed = FileEventStore(folder.path / "events", opening.offload)
+    return {
+        "execution_log": events,
+        "queued_starts": MemoryQueuedStartStore(),
+        "events": await opening.stack.enter_async_context(feed),
+    }
+
+
+async def _restart_in_files(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.file.blobs import FileBlobStore
+    from yukta_rx.durability.file.checkpoints import FileNodeCheckpointStore
+    from yukta_rx.durability.file.effects import FileEffectStore
+    from yukta_rx.durability.file.results import FileResultStore
+    from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
+    from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
+
+    folder, offload = await opening.folder("restart"), opening.offload
+    outputs = FileNodeCheckpointStore(
+        folder.path / "outputs",
+        offload,
+        blobs=FileBlobStore(folder.path / "blobs", offload),
+    )
+    enter = opening.stack.enter_async_context
+    return {
+        "checkpoints": outputs,
+        "archive": MemoryExecutionArchiveStore(),
+        "input_requests": MemoryInputRequestStore(),
+        "results": await enter(FileResultStore(folder.path / "results", offload)),
+        "effects": await enter(FileEffectStore(folder.path)),
+    }
+
+
+async def _kv_in_files(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.file.key_values import FileKeyValueStore
+
+    store = FileKeyValueStore((await opening.folder("kv")).path)
+    return {"key_values": await opening.stack.enter_async_context(store)}
+
+
+async def _session_memory_in_files(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.file.histories import FileHistoryStore
+
+    store = FileHistoryStore((await opening.folder("session-memory")).path)
+    return {"histories": await opening.stack.enter_async_context(store)}
 
 
 _OPENERS: Final[Mapping[tuple[str, StoreType], Callable[[_Opening], Awaitable[dict[str, Any]]]]] = {
     ("session", StoreType.MEMORY): _session_in_memory,
+    ("session", StoreType.FILE): _session_in_files,
     ("execution-log", StoreType.MEMORY): _execution_log_in_memory,
+    ("execution-log", StoreType.FILE): _execution_log_in_files,
     ("restart", StoreType.MEMORY): _restart_in_memory,
-    ("kv", StoreType.MEMORY): _nothing,
-    ("session-memory", StoreType.MEMORY): _nothing,
+    ("restart", StoreType.FILE): _restart_in_files,
+    ("kv", StoreType.MEMORY): _kv_in_memory,
+    ("kv", StoreType.FILE): _kv_in_files,
+    ("session-memory", StoreType.MEMORY): _session_memory_in_memory,
+    ("session-memory", StoreType.FILE): _session_memory_in_files,
 }
 """By switch and backend: what opens the stores of that switch, by their names in `Stores`."""
