@@ -146,6 +146,9 @@ async def server_routes(call: Client) -> None:
     assert "yukta_executions_running" in await call("GET", "/metrics")
     assert (await call("GET", "/openapi.json"))["openapi"].startswith("3.1")
     assert await call("GET", "/api/version")
+    matrix = await call("GET", "/api/durability")
+    assert {row["store"] for row in matrix["items"]} == {"memory"}
+    assert (await call("GET", "/api/diagnostics"))["stores"]["down"] == {}
     types = {item["type"] for item in (await call("GET", "/api/plugins"))["items"]}
     assert {"FILTER", "BATCH", "API_TRIGGER"} <= types
     assert (await call("GET", "/api/plugins/{type}", type="FILTER"))["kind"] == "PROCESSOR"
@@ -227,8 +230,9 @@ async def restarts(call: Client) -> None:
         again = await call("POST", run + path, status=201, **ids)
         told = await call("GET", run + "/wait", executionId=again["executionId"])
         assert (told["status"], told["restartedFrom"]) == ("FAILURE", ids["executionId"])
-    refused = await call("POST", run + "/recover", status=409, **ids)
-    assert refused["reason"] == "not_aborted"
+    for method in ("POST", "GET"):
+        refused = await call(method, run + "/recover", status=409, **ids)
+        assert refused["reason"] == "not_aborted"
 
 
 async def graphs(call: Client, execution_id: str) -> None:

@@ -84,12 +84,65 @@ def retry(
 
 @click.command(name="recover")
 @click.argument("execution_id", metavar="ID")
+@click.option(
+    "--version",
+    metavar="VERSION",
+    help="Of the workflow: same (default), current, or the number of a saved one.",
+)
+@click.option("--rerun", is_flag=True, help="Begin nodes that have changed anew.")
+@click.option("--plan", is_flag=True, help="Only show what would become of each node.")
 @_starting
 def recover(
-    console: Console, target: Target, execution_id: str, reason: str | None, wait: bool
+    console: Console,
+    target: Target,
+    execution_id: str,
+    version: str | None,
+    rerun: bool,
+    plan: bool,
+    reason: str | None,
+    wait: bool,
 ) -> int:
-    """Go on with a run that a crash ended, and print the id of the new run."""
-    return _send(console, target, "recover", execution_id, None, {}, reason, wait)
+    """Go on with a run that a crash ended, and print the id of the new run.
+
+    Nodes that had finished are not run again; of the others, what they had emitted is replayed,
+    and only the messages that they had not finished are worked on.
+    """
+    if plan:
+        return _plan(console, target, execution_id, version, rerun)
+    body: dict[str, Any] = {} if version is None else {"version": version}
+    if rerun:
+        body["rerun"] = True
+    return _send(console, target, "recover", execution_id, None, body, reason, wait)
+
+
+def _plan(
+    console: Console, target: Target, execution_id: str, version: str | None, rerun: bool
+) -> int:
+    from yukta_rx.cli.client import checked_id, with_client
+
+    path = f"/api/executions/{checked_id('ID', execution_id)}/recover"
+    query = [] if version is None else [("version", version)]
+    if rerun:
+        query.append(("rerun", "true"))
+
+    async def work(client: Client) -> int:
+        from yukta_rx.cli import texts
+        from yukta_rx.model.codec import dumps_plain
+
+        shown = (await client.get(path, query)).json()
+        if console.as_json:
+            console.result(dumps_plain(shown))
+            return 0
+        titles = ("NODE", "ACTION", "MESSAGES", "INPUTS")
+        rows = [
+            (node["nodeId"], node["action"], str(node["messages"]), str(node["inputs"]))
+            for node in shown["nodes"]
+        ]
+        for line in texts.columns([titles, *rows]):
+            console.result(line.encode())
+        return 0
+
+    return with_client(target, work)
 
 
 def _send(

@@ -26,6 +26,7 @@ from yukta_rx.streams.circuit import StopMode
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from yukta_rx.control.resume import Resumes
     from yukta_rx.control.sequencer import Sequencer
     from yukta_rx.control.starter import Started, Starter, StartRequest
     from yukta_rx.observe.tracker import Tracker
@@ -38,9 +39,14 @@ class ControlGateway(RunQueries):
     """Starts, commands and reads of runs."""
 
     def __init__(
-        self, starter: Starter, sequencer: Sequencer, tracker: Tracker, trail: AuditTrail
+        self,
+        starter: Starter,
+        sequencer: Sequencer,
+        tracker: Tracker,
+        trail: AuditTrail,
+        resumes: Resumes,
     ) -> None:
-        super().__init__(starter, tracker, trail)
+        super().__init__(starter, tracker, trail, resumes)
         self._sequencer = sequencer
 
     async def start(self, request: StartRequest, patience: float | None = None) -> Started:

@@ -13,7 +13,6 @@ from yukta_rx.durability.stores.checkpoints import UNFINISHED
 from yukta_rx.engine import held
 from yukta_rx.errors import BadRequestError, ConflictError, NotFoundError
 from yukta_rx.model.ids import id_fault
-from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.clock import LoopClock
 
 if TYPE_CHECKING:
@@ -22,8 +21,10 @@ if TYPE_CHECKING:
 
     from yukta_rx.control.approvals import Approvals
     from yukta_rx.control.audit import AuditQuery, AuditTrail
+    from yukta_rx.control.resume import Resumes
     from yukta_rx.control.starter import Starter
     from yukta_rx.engine.run import Run
+    from yukta_rx.model.status import TaskStatus
     from yukta_rx.observe.state import RunState
     from yukta_rx.observe.tap import TapReader
     from yukta_rx.observe.tracker import Tracker
@@ -88,8 +89,12 @@ class Page:
 class RunQueries:
     """Reads of runs; the tracker has applied everything that a command's answer has shown."""
 
-    def __init__(self, starter: Starter, tracker: Tracker, trail: AuditTrail) -> None:
+    def __init__(
+        self, starter: Starter, tracker: Tracker, trail: AuditTrail, resumes: Resumes
+    ) -> None:
         self._starter = starter
+        self.resumes = resumes
+        """Goes on with runs that a crash ended, and says what that would do."""
         self._tracker = tracker
         self._trail = trail
         self.taps = Taps()
@@ -97,7 +102,11 @@ class RunQueries:
 
     def session_of(self, execution_id: str) -> str | None:
         """The session of a run that is live, waits or is kept; None if there is none such."""
-        run = self._starter.live.get(execution_id) or self._tracker.state(execution_id)
+        run = (
+            self._starter.live.get(execution_id)
+            or self._tracker.state(execution_id)
+            or self.resumes.target(execution_id)
+        )
         return None if run is None else run.session_id
 
     def summary(self, execution_id: str) -> dict[str, Any]:
@@ -141,9 +150,10 @@ class RunQueries:
             shown["restartedFrom"] = state.restarted_from
         if state.resumed_from is not None:
             shown["resumedFrom"] = state.resumed_from
-        aborted = state.status is TaskStatus.ABORTED
-        reason = "no_checkpoints" if aborted else "not_aborted"
-        shown["resumable"] = {"ok": False, "reason": reason}
+        refused = self.resumes.refusal(execution_id)
+        shown["resumable"] = (
+            {"ok": True} if refused is None else {"ok": False, "reason": refused[0]}
+        )
         shown["restartable"] = self._restartable(state)
         if "nodes" in wanted:
             shown["nodes"] = self.nodes(execution_id)

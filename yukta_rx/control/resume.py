@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from yukta_rx.control.continuation import Continuation
+from yukta_rx.control.resume_plan import ResumePlan, not_recoverable, plan_resume
 from yukta_rx.control.start_request import StartRequest
-from yukta_rx.durability.resume_plan import ResumePlan, not_recoverable, plan_resume
 from yukta_rx.engine.replay import Replay
 from yukta_rx.errors import NotFoundError
 from yukta_rx.model.events import ExecutionEvent
@@ -179,7 +179,8 @@ class Resumes:
         """Why a run cannot be resumed, as far as that is known at once: reason and sentence."""
         run = self._aborted.get(execution_id)
         if run is None:
-            return "not_aborted", f"run {execution_id} was not ended by a crash"
+            detail = f"run {execution_id} cannot be recovered: only one that a crash ended can"
+            return "not_aborted", detail
         if run.depth:
             return "child_run", f"run {execution_id} belongs to another run; recover that"
         if not self._archive.durable:

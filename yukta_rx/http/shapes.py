@@ -233,6 +233,24 @@ class ExecutionDetail(ExecutionSummary):
     children: list[str] | None = None
 
 
+class RecoveryNode(Shape):
+    """What becomes of a node when its run goes on."""
+
+    node_id: str
+    action: Literal["REPLAYED", "FINISHED", "CONTINUED", "AGAIN"]
+    messages: Count
+    inputs: Count
+
+
+class RecoveryPlan(Shape):
+    """What going on with an aborted run would do; nodes in topological order."""
+
+    execution_id: str
+    attempt: Count
+    definition_version: str
+    nodes: list[RecoveryNode]
+
+
 class ExecutionPage(Shape):
     """Runs, newest first; with `count=true` only how many there are."""
 

@@ -130,6 +130,19 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         method="GET",
+        path="/api/executions/{executionId}/recover",
+        handler=runs.recovery,
+        summary="What going on with a run that a crash ended would do",
+        tag="runs",
+        query=(
+            Query("version", "Of the workflow: same (default), current, or a number.", high=20),
+            flag("rerun", "Begin nodes that have changed anew, with all behind them."),
+        ),
+        responses={200: shapes.RecoveryPlan},
+        errors=(*EXECUTION, "not_recoverable", "workflow_not_found", "version_not_found"),
+    ),
+    Route(
+        method="GET",
         path="/api/executions/{executionId}/progress",
         handler=streams.progress,
         summary="Snapshots of a run, as they come or the newest",
