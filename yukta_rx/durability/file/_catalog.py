@@ -323,6 +323,10 @@ class Plan:
         numbers = () if kept is None else kept.numbers
         last = max(numbers) if numbers else self._last_of(session_id, workflow_id)
         numbered = replace(record, session_id=session_id, version=last + 1)
+        if isinstance(kept, Broken):
+            numbers = tuple(
+                item for item in numbers if history_path(session_id, workflow_id, item) != kept.file
+            )
         self._write(current_path(session_id, workflow_id), current_text(record.definition))
         self._write(history_path(session_id, workflow_id, last + 1), version_text(numbered))
         noted = kept.noted if isinstance(kept, Workflow) else frozenset()
