@@ -117,6 +117,9 @@ async def test_a_stream_shows_only_what_is_asked_for(client: Any, make: Any) -> 
     ("query", "code"),
     [
         ("type=nothing.known", "invalid_parameter"),
+        ("executionId=", "invalid_parameter"),
+        ("executionId=&executionId=", "invalid_parameter"),
+        ("type=node.log,,edge.dropped", "invalid_parameter"),
         ("sessionId=a/b", "invalid_parameter"),
         ("nodeid=a", "invalid_parameter"),
         ("coalesceMs=99", "invalid_parameter"),

@@ -219,6 +219,7 @@ async def test_an_id_is_registered_once_and_renewed_by_its_token(client) -> None
     first = await registered(client, leaseSeconds=60)
     refused = await client("POST", "/api/supervisors", {"id": "outside"})
     wrong = await client("POST", "/api/supervisors", {"id": "outside", "leaseToken": "no"})
+    foreign = await client("POST", "/api/supervisors", {"id": "outside", "leaseToken": "é"})
     token = {"leaseToken": first["leaseToken"]}
     renewed = await client("POST", "/api/supervisors", {"id": "outside", **token})
     ended = await client.ok(
@@ -228,6 +229,7 @@ async def test_an_id_is_registered_once_and_renewed_by_its_token(client) -> None
 
     assert (refused.status, refused.code) == (409, "in_use")
     assert wrong.status == 409
+    assert foreign.status == 409
     assert renewed.status == 200
     assert renewed.body["leaseToken"] == first["leaseToken"]
     assert (ended["lease"]["expired"], ended["state"]) == (True, "EXPIRED")

@@ -161,8 +161,7 @@ class ExternalSupervisors:
         seat = self._seats.get(id)
         if self._taken(id) or not (seat is None or isinstance(seat, ExternalSeat)):
             raise self._in_use(id, "something inside the server has that id")
-        known = seat is not None and token is not None
-        if seat is not None and known and secrets.compare_digest(seat.token, str(token)):
+        if seat is not None and token is not None and _same(seat.token, token):
             self._check_owner(seat, owner)
             new = seat.expired and seconds > 0
             seat.description, seat.seconds, seat.expired = description, seconds, False
@@ -272,3 +271,8 @@ class ExternalSupervisors:
 
     def _in_use(self, id: str, why: str) -> ConflictError:
         return ConflictError(f"supervisor {id} is in use: {why}", code="in_use", supervisorId=id)
+
+
+def _same(token: str, given: str) -> bool:
+    # As bytes: of text it compares only ASCII.
+    return secrets.compare_digest(token.encode(), given.encode("utf-8", "surrogatepass"))

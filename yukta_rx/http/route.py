@@ -86,8 +86,8 @@ class Query:
             BadRequestError: code `invalid_parameter`, `parameter` is the name.
         """
         if self.many:
-            parts = [part for text in texts for part in text.split(",")]
-            return tuple(self._value(part) for part in parts if part)
+            # An empty one is refused like any other that is wrong: left out, it would mean all.
+            return tuple(self._value(part) for text in texts for part in text.split(","))
         if len(texts) > 1:
             raise self._refused("may be given only once")
         return self._value(texts[0]) if texts else self.default
