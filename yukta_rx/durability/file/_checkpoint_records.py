@@ -1,0 +1,239 @@
+"""Records: what is handed over to be written to the checkpoint log, one line each.
+
+Feature: DUR-02.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec.structs import replace
+
+from yukta_rx.durability.file._checkpoint_lines import (
+    DONE,
+    body_of,
+    clear_line,
+    head_of,
+    incomplete_line,
+    intact,
+    row_line,
+)
+from yukta_rx.durability.stores.blobs import Owner, blob_of, claim, opened
+from yukta_rx.durability.stores.checkpoints import CheckpointRow, encode_row
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.model.codec import Blob
+from yukta_rx.streams.faults import as_error
+
+if TYPE_CHECKING:
+    from yukta_rx.durability.file._checkpoint_index import Output, Place, Run
+    from yukta_rx.durability.stores.blobs import BlobStore
+
+STORE: Final = "checkpoints"
+"""As the owner of blobs."""
+
+Claims: TypeAlias = Mapping[int, bytes]
+"""Texts of payloads, by the place of their messages in a row."""
+
+Keep: TypeAlias = Callable[[Owner, str, bytes], None]
+Share: TypeAlias = Callable[[Owner, str], None]
+
+
+class Record:
+    """A line on its way to the disk."""
+
+    __slots__ = ("_line", "waiters", "weight")
+
+    def __init__(self, line: bytes) -> None:
+        self._line = line
+        self.weight = len(line)
+        """Bytes that it holds while it waits."""
+        self.waiters: list[asyncio.Future[None]] | None = None
+
+    def line(self) -> bytes:
+        """The line; called in the thread."""
+        return self._line
+
+    def wait(self) -> asyncio.Future[None]:
+        """A future that is done when the line is durable, or has failed."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self.waiters is None:
+            self.waiters = [future]
+        else:
+            self.waiters.append(future)
+        return future
+
+    def settle(self, error: BaseException | None) -> None:
+        """Tell those who wait."""
+        for future in self.waiters or ():
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(as_error(error))
+
+
+class RowRecord(Record):
+    """A row, an end marker, or both."""
+
+    __slots__ = ("done", "has_row", "inputs", "messages", "output")
+
+    def __init__(
+        self,
+        output: Output,
+        line: bytes,
+        sizes: tuple[int, int] | None = None,
+        *,
+        done: bool = False,
+    ) -> None:
+        super().__init__(line)
+        self.output = output
+        self.has_row = sizes is not None
+        self.messages, self.inputs = sizes or (0, 0)
+        self.done = done
+
+
+class LargeRowRecord(RowRecord):
+    """A row with payloads that are kept apart; they are stored before it."""
+
+    __slots__ = ("_claims", "_keep", "_nth", "_row")
+
+    def __init__(
+        self, output: Output, row: CheckpointRow, claims: Claims, keep: Keep, *, done: bool
+    ) -> None:
+        super().__init__(output, b"", (len(row), len(row.inputs)), done=done)
+        self.weight = sum(map(len, claims.values()))
+        self._nth = output.taken
+        self._row = row
+        self._claims = claims
+        self._keep = keep
+
+    def line(self) -> bytes:
+        """Store the payloads, then say where they are."""
+        owner = Owner(STORE, self.output.run.id)
+        blobs: dict[int, Blob] = {}
+        for place, data in self._claims.items():
+            blobs[place] = blob_of(data)
+            self._keep(owner, blobs[place].sha256, data)
+        self._claims = {}
+        return row_line(
+            self.output.about,
+            self._nth,
+            (self.messages, self.inputs),
+            encode_row(_with_payloads(self._row, blobs)),
+            done=self.done,
+            blobs=sorted({blob.sha256 for blob in blobs.values()}),
+        )
+
+
+class CarryRecord(RowRecord):
+    """A row of one run, for another run."""
+
+    __slots__ = ("_blobs", "_share")
+
+    def __init__(self, output: Output, line: bytes, share: Share | None) -> None:
+        head, body = head_of(line), body_of(line)
+        if head is None or body is None or not intact(line):
+            raise StoreUnavailableError(
+                f"a row of node {output.node_id} is damaged and cannot be carried over"
+            )
+        sizes = head.n, head.inputs
+        done = head.kind == DONE
+        text = row_line(output.about, output.taken, sizes, body, done=done, blobs=head.blobs)
+        super().__init__(output, text, sizes, done=done)
+        self._blobs = head.blobs
+        self._share = share
+
+    def line(self) -> bytes:
+        """Have the payloads kept for the other run as well."""
+        for sha256 in self._blobs:
+            if self._share is not None:
+                self._share(Owner(STORE, self.output.run.id), sha256)
+        return super().line()
+
+
+class IncompleteRecord(Record):
+    """A node's output is given up."""
+
+    __slots__ = ("output",)
+
+    def __init__(self, output: Output) -> None:
+        super().__init__(incomplete_line(output.about, output.reason or ""))
+        self.output = output
+
+
+class ClearRecord(Record):
+    """A run is forgotten."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(clear_line(run.about))
+        self.run = run
+
+
+class CopyRecord(Record):
+    """A line that is still needed, on its way out of a file that mostly is not."""
+
+    __slots__ = ("nth", "old", "output", "run")
+
+    def __init__(self, line: bytes, run: Run, output: Output | None, nth: int, old: Place) -> None:
+        super().__init__(line + b"\n")
+        self.run = run
+        self.output = output
+        """None: it is the line that the run is gone."""
+        self.nth = nth
+        self.old = old
+
+    @property
+    def wanted(self) -> bool:
+        """Whether the line is still needed, and still where it was."""
+        if self.output is None:
+            return self.run.cleared == self.old
+        if self.run.gone:
+            return False
+        if self.nth < 0:
+            return self.output.end == self.old
+        return self.nth < self.output.rows and self.output.place(self.nth) == self.old
+
+
+# --- payloads that are kept apart ----------------------------------------------------------------
+
+
+def claims_of(row: CheckpointRow, limit: int) -> Claims:
+    """The payloads of a row that are too large for it, by their place among the messages.
+
+    Raises:
+        UnserialisablePayloadError: one cannot be stored.
+    """
+    found = {at: claim(msg.payload, limit) for at, (_, msg) in enumerate(row.messages)}
+    large = {at: data for at, data in found.items() if data is not None}
+    own = {at for at, (_, msg) in enumerate(row.messages) if isinstance(msg.payload, Blob)}
+    return large if large.keys() - own else {}
+
+
+def _with_payloads(row: CheckpointRow, payloads: Mapping[int, Any]) -> CheckpointRow:
+    messages = [
+        (port, replace(msg, payload=payloads[at]) if at in payloads else msg)
+        for at, (port, msg) in enumerate(row.messages)
+    ]
+    return CheckpointRow.of(messages, row.inputs, row.group)
+
+
+async def opened_row(row: CheckpointRow, line: bytes, blobs: BlobStore) -> CheckpointRow:
+    """The row of a line with the payloads that were kept apart.
+
+    Raises:
+        StoreUnavailableError: one is missing or damaged; names it.
+    """
+    head = head_of(line)
+    if head is None or not head.blobs:
+        return row
+    payloads = {
+        at: await opened(blobs, msg.payload)
+        for at, (_, msg) in enumerate(row.messages)
+        if isinstance(msg.payload, Blob)
+    }
+    return _with_payloads(row, payloads)

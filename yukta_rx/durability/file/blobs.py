@@ -1,0 +1,200 @@
+"""Blobs in files: one file for each hash, and a hard link to it for each owner.
+
+`objects/ab/<hash>` holds the bytes; `owners/<store>/<run>/<hash>` is the same file by another name.
+So the file system counts who needs a blob, and a crash loses no count: an owner goes with its
+folder, and a file in `objects` that has no other name is needed by nobody.
+
+Feature: DUR-02.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from hashlib import sha256 as hash_of
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from yukta_rx.durability.file._folder import atomic_write, fsync_dir, make_folder, unavailable
+from yukta_rx.durability.file._names import id_of, name_of
+from yukta_rx.durability.stores.blobs import Owner, checked
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.model.codec import Blob
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterator
+    from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class FileBlobStore:
+    """See `BlobStore`.
+
+    Args:
+        folder: where the files are.
+        offload: `await offload(fn, *args)` calls `fn` in a thread.
+    """
+
+    def __init__(self, folder: Path, offload: Callable[..., Awaitable[Any]]) -> None:
+        self.folder = folder
+        self._objects = folder / "objects"
+        self._owners = folder / "owners"
+        self._offload = offload
+        # What adds a name and what removes the last one must not meet.
+        self._lock = threading.Lock()
+        self.size = 0
+        """Bytes that are held."""
+
+    async def start(self) -> None:
+        """Remove what a crash left behind, and count what is there."""
+        await self._in_thread(self._swept)
+
+    async def close(self) -> None:
+        """Nothing is under way."""
+
+    async def put(self, owner: Owner, data: bytes) -> Blob:
+        """Keep bytes for an owner."""
+        return await self._in_thread(self._put, owner, data)
+
+    async def get(self, blob: Blob) -> bytes:
+        """The bytes of a blob."""
+        return await self._in_thread(self._get, blob)
+
+    async def forget(self, owner: Owner) -> None:
+        """An owner needs nothing any more."""
+        await self._in_thread(self._forget, owner)
+
+    async def keep(self, store: str, runs: Collection[str]) -> None:
+        """No other runs of a store need anything any more."""
+        await self._in_thread(self._keep, store, frozenset(runs))
+
+    async def _in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+        try:
+            done: T = await self._offload(fn, *args)
+        except OSError as error:
+            raise unavailable(self.folder, "blobs cannot be kept", error) from error
+        return done
+
+    # -- in any thread
+
+    def write(self, owner: Owner, sha256: str, data: bytes) -> None:
+        """Keep bytes of a known hash for an owner. Blocks.
+
+        Raises:
+            OSError: they could not be written.
+            StoreUnavailableError: the same.
+        """
+        name = self._owned(owner) / sha256
+        if name.exists():
+            return
+        kept = self._object(sha256)
+        with self._lock:
+            if not self._sound(kept, len(data)):
+                self._made(kept.parent, self._objects)
+                atomic_write(kept, data)
+                self.size += len(data)
+            self._link(kept, name)
+
+    def share(self, owner: Owner, sha256: str) -> None:
+        """Keep what is kept already for one more owner. Blocks.
+
+        Raises:
+            OSError: it could not be done.
+            StoreUnavailableError: the bytes are missing.
+        """
+        name = self._owned(owner) / sha256
+        if name.exists():
+            return
+        with self._lock:
+            kept = self._object(sha256)
+            if not kept.exists():
+                raise StoreUnavailableError(f"blob {sha256} is missing", sha256=sha256)
+            self._link(kept, name)
+
+    def _link(self, kept: Path, name: Path) -> None:
+        self._made(name.parent, self._owners)
+        with contextlib.suppress(FileExistsError):
+            os.link(kept, name)
+        fsync_dir(name.parent)
+
+    def _sound(self, kept: Path, size: int) -> bool:
+        """Whether a blob is there; what has another size was damaged, and is written anew."""
+        try:
+            return kept.stat().st_size == size
+        except FileNotFoundError:
+            return False
+
+    def _put(self, owner: Owner, data: bytes) -> Blob:
+        blob = Blob(hash_of(data).hexdigest(), len(data))
+        self.write(owner, blob.sha256, data)
+        return blob
+
+    def _get(self, blob: Blob) -> bytes:
+        try:
+            data: bytes | None = self._object(blob.sha256).read_bytes()
+        except FileNotFoundError:
+            data = None
+        return checked(blob, data)
+
+    def _forget(self, owner: Owner) -> None:
+        self._removed(self._owned(owner))
+
+    def _keep(self, store: str, runs: frozenset[str]) -> None:
+        for path in _inside(self._owners / store):
+            if id_of(path.name) not in runs:
+                self._removed(path)
+
+    def _removed(self, owned: Path) -> None:
+        with self._lock:
+            names = list(_inside(owned))
+            for name in names:
+                name.unlink(missing_ok=True)
+                self._drop_unneeded(self._object(name.name))
+            with contextlib.suppress(FileNotFoundError):
+                owned.rmdir()
+
+    def _drop_unneeded(self, kept: Path) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            found = kept.stat()
+            if found.st_nlink == 1:
+                kept.unlink()
+                self.size -= found.st_size
+
+    def _swept(self) -> None:
+        make_folder(self._objects)
+        make_folder(self._owners)
+        with self._lock:
+            self.size = 0
+            for shelf in _inside(self._objects):
+                for kept in _inside(shelf):
+                    found = kept.stat()
+                    if found.st_nlink == 1:
+                        kept.unlink()
+                    else:
+                        self.size += found.st_size
+
+    def _made(self, folder: Path, below: Path) -> None:
+        """Make a folder and those up to `below`, durably."""
+        if folder.is_dir():
+            return
+        if folder.parent != below:
+            self._made(folder.parent, below)
+        make_folder(folder)
+        fsync_dir(folder.parent)
+
+    def _object(self, sha256: str) -> Path:
+        if len(sha256) != 64 or not sha256.isalnum():
+            raise StoreUnavailableError(f"{sha256[:100]!r} is no hash of a blob")
+        return self._objects / sha256[:2] / sha256
+
+    def _owned(self, owner: Owner) -> Path:
+        return self._owners / owner.store / name_of(owner.run)
+
+
+def _inside(folder: Path) -> Iterator[Path]:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        yield from tuple(folder.iterdir())
