@@ -78,6 +78,7 @@ class PluginCall:
         "instance",
         "node",
         "node_id",
+        "own_context",
         "ports",
         "pure",
         "scope",
@@ -110,6 +111,7 @@ class PluginCall:
         self.headers = trace_headers(context.traceparent)
         self.first = self._timed_by_message()
         self.fn = node.spec.fn
+        self.own_context = node.spec.overlaps
         self.instance: Any = None
         self.scope = Scope(
             context={
@@ -331,9 +333,8 @@ class PluginCall:
 
     def _invoke(self, msg: Message) -> Any:
         config = self.config if self.config is not None else self.config_for(msg)
-        context = self.context
-        if msg.attempt > 1:
-            context = context.at_attempt(msg.attempt)
+        own = self.own_context or msg.attempt > 1
+        context = self.context.for_call(msg) if own else self.context
         return self.fn(self.taken(msg), config, context)
 
     def _one(self, msg: Message) -> Any:
@@ -495,6 +496,3 @@ class FailedBody:
             raise self.error
 
         return IterableBody(make).stage(plan, circuit)
-
-
-__all__ = ["FailedBody", "PluginCall"]

@@ -72,6 +72,7 @@ class LocalChildren:
             descent=request.descent,
             secrets=request.parent.secrets,
             signals=request.parent.signals,
+            keeping=request.parent.keeping,
         )
         request.begins(run)
         await run.execute()

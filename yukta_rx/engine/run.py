@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.engine.asking import signals_of
 from yukta_rx.engine.assembly import shared_inputs, wire
+from yukta_rx.engine.keeping import Keeping, keeping_in_memory
 from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.losses import lossless_fault, untold
 from yukta_rx.engine.node import NodeRuntime
@@ -93,6 +94,7 @@ class Run(Steerable):
         recorder: gets what its nodes emit; None records nothing.
         replay: the recorded outputs that stand in for some of its nodes.
         signals: what its nodes wait for signals with; None if nobody could send one.
+        keeping: what its plugins leave behind; its own and lost with it if None.
     """
 
     status = TaskStatus.PENDING
@@ -131,6 +133,7 @@ class Run(Steerable):
         recorder: Recorder | None = None,
         replay: Replay = NO_REPLAY,
         signals: SignalWaits | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         super().__init__(execution_id or new_execution_id(), step_mode=step_mode)
         self.prepared = prepared
@@ -153,15 +156,15 @@ class Run(Steerable):
         self._lines = LineRelay(self._loop, self._voice.line)
         self._options = options or prepared.definition.options
         self.signals = signals
+        self.keeping = keeping or keeping_in_memory(settings, self._clock)
         self.rates: dict[Edge, RateMeter] = {}
         self._timers: list[Timer] = []
         self._tasks = Tasks(self._loop, lambda: None)
         self._plugins = OpenPlugins(self._pool, self._tasks)
         self._replay = replay
         self._shared = shared_inputs(prepared, replay)
-        self._recording: Recording | None = None
-        if recorder is not None:
-            self._recording = Recording(recorder, prepared, self._shared)
+        recording = None if recorder is None else Recording(recorder, prepared, self._shared)
+        self._recording: Recording | None = recording
         self._gave_up: asyncio.Future[None] = self._loop.create_future()
         self.nodes = self._make_nodes()
         if step_mode:
@@ -199,9 +202,8 @@ class Run(Steerable):
         self._voice.event("execution.started", {"definitionVersion": self.definition.version})
         self._advance(TaskStatus.RUNNING)
         if self._timeout is not None:
-            self._timers.append(
-                self._active.call_at(self._active.now() + self._timeout, self._overdue)
-            )
+            due = self._active.now() + self._timeout
+            self._timers.append(self._active.call_at(due, self._overdue))
         try:
             await self._until_done()
         except asyncio.CancelledError:
@@ -314,6 +316,7 @@ class Run(Steerable):
             secrets=self.secrets,
             run_child=self.children.runner(node),
             signals=signals_of(self, node),
+            keeping=self.keeping,
             traceparent=self.traceparent,
         )
 
@@ -377,12 +380,8 @@ class Run(Steerable):
             stuck = f"the `open` of node {self._plugins.opening}"
         else:
             return
-        self._voice.warn(
-            "run %s ends without %s, which did not react to cancellation for %g s",
-            self.execution_id,
-            stuck,
-            CANCEL_GRACE,
-        )
+        told = "run %s ends without %s, which did not react to cancellation for %g s"
+        self._voice.warn(told, self.execution_id, stuck, CANCEL_GRACE)
         self._gave_up.set_result(None)
         if self._circuit is not None:
             self._circuit.stop(StopMode.KILL)

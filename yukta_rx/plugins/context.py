@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from yukta_rx.durability.stores.effects import EffectKey
 from yukta_rx.errors import BadInputError
+from yukta_rx.plugins.histories import NodeHistories
+from yukta_rx.plugins.key_values import NodeKeyValues
 from yukta_rx.plugins.logs import check_stream, split_lines
 
 if TYPE_CHECKING:
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yukta_rx.model.message import Message
+    from yukta_rx.plugins.keeping import Keeping
     from yukta_rx.plugins.signals import NodeSignals
     from yukta_rx.streams.aio import Tasks
 
@@ -27,6 +32,9 @@ R = TypeVar("R")
 
 LineSink = Callable[[str, str, int], None]
 """Takes one line, the stream it was written to, and the attempt; thread-safe, never blocks."""
+
+LONGEST_NAME = 1200
+"""Characters of the key of something that is done once, with what `kv` puts before it."""
 
 BlockingRunner = Callable[..., Awaitable[Any]]
 """`runner(fn, *args)`: awaits `fn(*args)` in the engine's thread pool."""
@@ -73,8 +81,9 @@ class SecretSource(Protocol):
 class NodeContext:
     """What the engine hands to a plugin: one object per node and run, made by the engine.
 
-    `heartbeat`, `log`, `count`, `cancelled` and `clock.now` may be used from any thread;
-    everything else belongs to the event loop.
+    A call in a thread or of a coroutine gets one of its own, which also knows the message.
+    `heartbeat`, `log`, `count`, `cancelled` and `clock.now` may be used from any thread,
+    `once_blocking` from any but that of the event loop, and everything else belongs to that.
 
     Attributes:
         execution_id: the run.
@@ -95,9 +104,12 @@ class NodeContext:
         beats: how many heartbeats there were.
     """
 
+    _message: Message | None = None
+
     __slots__ = (
         "_beat",
         "_count_sink",
+        "_keeping",
         "_line_sink",
         "_run_blocking",
         "_run_child",
@@ -140,6 +152,7 @@ class NodeContext:
         run_child: RunChild | None = None,
         signals: NodeSignals | None = None,
         traceparent: str | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self.execution_id = execution_id
         self.session_id = session_id
@@ -163,6 +176,7 @@ class NodeContext:
         self._run_blocking = blocking
         self._run_child = run_child
         self._signals = signals
+        self._keeping = keeping
         self._tasks: Tasks | None = None
 
     def wall(self) -> datetime:
@@ -202,6 +216,80 @@ class NodeContext:
             raise BadInputError(f"node {self.node_id} has ended and waits for no more signals")
         return self._signals
 
+    # -- what is kept
+
+    async def once(self, key: str, fn: Callable[[], Any], message: Message | None = None) -> Any:
+        """Do something outside once for a message, however often the message is worked on.
+
+        What `fn` gives is recorded with run, node, message and `key` before this returns. Where
+        the message comes again, in a later attempt, a restart from this node or a resumed run, it
+        is returned and `fn` is not called. Whoever asks the same meanwhile waits. Nothing is
+        recorded of an `fn` that raises. If the process ends between the doing and the recording
+        it is done again.
+
+        Args:
+            key: which of the things that are done for the message; 1 to 500 characters.
+            fn: does it; without arguments, a coroutine function, or a function that never waits.
+            message: the message; needed in a stream plugin and in a plain function on the loop.
+
+        Returns:
+            What `fn` gave, as JSON brings it back.
+
+        Raises:
+            PluginContractError: what `fn` gave is no JSON value, or larger than 4 MiB.
+            BadInputError: the node has ended, or nothing here could record it.
+            TypeError: the message is not known.
+            StoreUnavailableError: it cannot be recorded, or nobody knows whether it was.
+        """
+        effects = self._kept("once").effects
+        return await effects.once(self._effect(key, message), fn)
+
+    def once_blocking(self, key: str, fn: Callable[[], Any], message: Message | None = None) -> Any:
+        """As `once`, for a plugin that runs in a thread: `fn` is called in it and may wait.
+
+        Raises:
+            RuntimeError: this is the thread of the event loop.
+        """
+        effects = self._kept("once_blocking").effects
+        return effects.once_blocking(self._effect(key, message), fn)
+
+    @property
+    def kv(self) -> NodeKeyValues:
+        """The values of the session, which outlive its runs.
+
+        Raises:
+            BadInputError: nothing here could keep them.
+        """
+        store = self._kept("kv").key_values
+        return NodeKeyValues(store, self.session_id, self._effect)
+
+    @property
+    def histories(self) -> NodeHistories:
+        """The conversations of the session, which outlive its runs.
+
+        Raises:
+            BadInputError: nothing here could keep them.
+        """
+        return NodeHistories(self._kept("histories").histories, self.session_id, self._effect)
+
+    def _kept(self, what: str) -> Keeping:
+        if self._keeping is None:
+            raise BadInputError(f"node {self.node_id}: nothing here keeps anything for ctx.{what}")
+        return self._keeping
+
+    def _effect(self, key: str, message: Message | None) -> EffectKey:
+        if not isinstance(key, str) or not 0 < len(key) <= LONGEST_NAME:
+            raise TypeError(f"node {self.node_id}: the key of what is done once is text")
+        message = message or self._message
+        if message is None:
+            raise TypeError(
+                f"node {self.node_id}: which message something is done once for is not known here;"
+                " name it: once(key, fn, msg)"
+            )
+        if self.cancelled:
+            raise BadInputError(f"node {self.node_id} has ended and does nothing once any more")
+        return EffectKey(self.lineage, self.node_id, message.id, key)
+
     def log(self, line: str, stream: str = "stdout") -> None:
         """Write to the node's live log; a text of several lines becomes several log lines.
 
@@ -217,9 +305,9 @@ class NodeContext:
         for part in split_lines(line):
             self._line_sink(part, stream, self.attempt)
 
-    def at_attempt(self, attempt: int) -> NodeContext:
-        """Return this context as a later attempt at a message gets it."""
-        return self if attempt == 1 else _AttemptContext(self, attempt)
+    def for_call(self, message: Message) -> NodeContext:
+        """Return this context as the call for a message gets it, at the attempt that it says."""
+        return _CallContext(self, message)
 
     def count(self, outcome: str, n: int = 1) -> None:
         """Add `n` to the meter `yukta.plugin.events` under this plugin and `outcome`.
@@ -287,34 +375,31 @@ class NodeContext:
         return await self._run_child(workflow_id, payload, message)
 
 
-_SHARED = frozenset({"_beat", "_tasks", "beats", "cancelled", "state"})
+class _CallContext(NodeContext):
+    """The context of one call; what changes is that of the node, shared with the others.
 
-
-def _shared(name: str) -> Any:
-    def read(self: _AttemptContext) -> Any:
-        return getattr(self._node, name)
-
-    def write(self: _AttemptContext, value: Any) -> None:
-        setattr(self._node, name, value)
-
-    return property(read, write)
-
-
-class _AttemptContext(NodeContext):
-    """The context of a later attempt; what changes is that of the node, shared with the others.
-
-    An attempt that was left behind in a thread so keeps its own number.
+    A call that was left behind in a thread so keeps its own message and attempt.
     """
 
-    __slots__ = ("_node",)
+    __slots__ = ("_message", "_node", "attempt")
 
-    def __init__(self, node: NodeContext, attempt: int) -> None:
+    def __init__(self, node: NodeContext, message: Message) -> None:
+        # One for each message: as little as can be is done here.
         self._node = node
-        for name in NodeContext.__slots__:
-            if name not in _SHARED:
-                setattr(self, name, getattr(node, name))
-        self.attempt = attempt
+        self._message = message
+        self.attempt = message.attempt
+
+    def for_call(self, message: Message) -> NodeContext:
+        return _CallContext(self._node, message)
 
 
-for _name in _SHARED:
-    setattr(_AttemptContext, _name, _shared(_name))
+def _of_node(name: str) -> Any:
+    def write(self: _CallContext, value: Any) -> None:
+        setattr(self._node, name, value)
+
+    return property(attrgetter(f"_node.{name}"), write)
+
+
+for _name in NodeContext.__slots__:
+    if _name != "attempt":
+        setattr(_CallContext, _name, _of_node(_name))

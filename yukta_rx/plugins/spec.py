@@ -112,6 +112,12 @@ class PluginSpec:
         return self.kind is not PluginKind.TRIGGER and self.shape is not Shape.STREAM
 
     @property
+    def overlaps(self) -> bool:
+        """Whether a call may go on after another has begun, in a thread or as a coroutine."""
+        waits = self.shape in (Shape.ASYNC, Shape.ASYNC_GENERATOR, Shape.OBSERVABLE)
+        return self.per_message and (self.blocking or waits)
+
+    @property
     def noun(self) -> str:
         """The word for it in error texts."""
         return "stream plugin" if self.shape is Shape.STREAM else self.kind.lower()
