@@ -24,7 +24,7 @@ _GENERAL: Final = frozenset(
     {
         *("host_not_allowed", "origin_not_allowed", "internal", "invalid_parameter"),
         *("not_acceptable", "body_too_large", "malformed_json", "unserialisable_payload"),
-        *("unauthenticated", "forbidden"),
+        *("unauthenticated", "forbidden", "recovering"),
     }
 )
 
@@ -83,10 +83,10 @@ Made from the table of routes in `yukta_rx/http/table.py`; change it there and r
 
 `GET /openapi.json` is the same table as OpenAPI 3.1, with the shape of every body. An error is a
 problem body (RFC 9457); [errors](errors.md) lists the codes. Beside those in the last column every
-route may answer `host_not_allowed`, `origin_not_allowed`, `not_acceptable`, `invalid_parameter`
-and `internal`, one with a role `unauthenticated` and `forbidden`, and one that takes a body
-`malformed_json`, `unserialisable_payload` and `body_too_large`. A query parameter that is not
-listed is refused, except by the probes.
+route may answer `host_not_allowed`, `origin_not_allowed`, `not_acceptable`, `invalid_parameter`,
+`internal` and, while the server starts, `recovering`, one with a role `unauthenticated` and
+`forbidden`, and one that takes a body `malformed_json`, `unserialisable_payload` and
+`body_too_large`. A query parameter that is not listed is refused, except by the probes.
 
 Every answer carries `X-Request-Id` (the client's own, if it sent one), `Yukta-Version` and
 `Yukta-Leader`. Parts of a path in braces are ids: letters, digits, `.`, `_` and `-`, up to 128,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 _REF: Final = "#/components/schemas/{model}"
-_GENERAL: Final = ("host_not_allowed", "internal")
+_GENERAL: Final = ("host_not_allowed", "internal", "recovering")
 _BINARY: Final = {"type": "string", "format": "binary"}
 _NOTES: Final = {
     "runs": "Start, find and read runs.",

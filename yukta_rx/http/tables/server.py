@@ -1,12 +1,12 @@
-"""Health, meters, version. Feature: OBS-04."""
+"""Health, meters, version, durability, diagnostics. Features: DUR-05, OBS-04."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from yukta_rx.http import resources
-from yukta_rx.http.route import Media, Route
-from yukta_rx.http.routes import admin
+from yukta_rx.http import diagnostics_shapes, resources
+from yukta_rx.http.route import Media, Reach, Role, Route
+from yukta_rx.http.routes import admin, diagnostics
 from yukta_rx.http.tables.parts import IF_NONE
 
 _STANDBY: Final = ("not_leader",)
@@ -49,6 +49,24 @@ ROUTES: Final[tuple[Route, ...]] = (
         tag="server",
         role=None,
         responses={200: resources.Version},
+    ),
+    Route(
+        method="GET",
+        path="/api/durability",
+        handler=diagnostics.durability,
+        summary="What of this deployment survives a crash, a power loss, the loss of the machine",
+        tag="server",
+        reach=Reach.OPEN,
+        responses={200: diagnostics_shapes.Durability},
+    ),
+    Route(
+        method="GET",
+        path="/api/diagnostics",
+        handler=diagnostics.diagnostics,
+        summary="Versions, tasks, queue depths and stores of this server; nothing secret",
+        tag="server",
+        role=Role.ADMIN,
+        responses={200: diagnostics_shapes.Diagnostics},
     ),
     Route(
         method="GET",
