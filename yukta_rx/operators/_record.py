@@ -9,11 +9,15 @@ from yukta_rx.streams.plan import Slot
 
 if TYPE_CHECKING:
     from yukta_rx.streams.flow import Flow
-    from yukta_rx.streams.plan import Barrier, Tap
+    from yukta_rx.streams.plan import Barrier, OnFinished, Tap
 
 
 @back_pressure(BackPressureKind.PASS_THROUGH)
-def record(tap: Tap | None = None, barrier: Barrier | None = None) -> Operator:
+def record(
+    tap: Tap | None = None,
+    barrier: Barrier | None = None,
+    on_finished: OnFinished | None = None,
+) -> Operator:
     """Show each batch of new elements to `tap`, and await `barrier` before completion passes.
 
     Marble (`b` the barrier is passed)::
@@ -33,9 +37,11 @@ def record(tap: Tap | None = None, barrier: Barrier | None = None) -> Operator:
     Args:
         tap: gets the port (None is the default output) and the batch; must not keep the list.
         barrier: for example the write of a durable end marker.
+        on_finished: gets the elements that came in and are worked off, after `tap` has seen all
+            that they gave; not told by a function of the whole stream.
     """
 
     def apply(flow: Flow[Any]) -> Flow[Any]:
-        return flow.write(Slot.RECORD, tap=tap, barrier=barrier)
+        return flow.write(Slot.RECORD, tap=tap, barrier=barrier, on_finished=on_finished)
 
     return apply

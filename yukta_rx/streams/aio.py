@@ -207,7 +207,7 @@ class AsyncStage(WorkerStage):
     call that does not suspend pays for neither.
     """
 
-    __slots__ = ("chunk", "convert", "flushed", "fn")
+    __slots__ = ("batch", "chunk", "convert", "flushed", "fn")
 
     def __init__(self, plan: NodePlan, circuit: Circuit, body: AsyncBody) -> None:
         super().__init__(plan, circuit)
@@ -222,6 +222,7 @@ class AsyncStage(WorkerStage):
                 return given
 
             self.fn, self.convert, self.exact = guarded, None, False
+        self.batch: list[Any] = []
         self.chunk: list[Any] = []
         self.flushed = -1
 
@@ -232,6 +233,8 @@ class AsyncStage(WorkerStage):
             self.flushed = len(self.chunk)
             chunk, self.chunk[:] = self.chunk[:], []
             self.emit(chunk)
+            if self.on_finished is not None and chunk:
+                self.on_finished(self.batch[: self.flushed])
         super().run()
 
     async def work(self) -> None:
@@ -260,7 +263,7 @@ class AsyncStage(WorkerStage):
         self.steer = False
         self.flushed = -1
         chunk: list[Any] = []
-        self.chunk = chunk
+        self.batch, self.chunk = batch, chunk
         append = chunk.append
         self.wake()
         failed = 0
@@ -282,7 +285,8 @@ class AsyncStage(WorkerStage):
             raise
         finally:
             suspended = self.flushed >= 0
-            done = max(self.flushed, 0) + len(chunk) + failed
+            before = max(self.flushed, 0)
+            done = before + len(chunk) + failed
             self.flushed = 0
             self.received += done
             if self.ended:
@@ -296,6 +300,8 @@ class AsyncStage(WorkerStage):
                     edge.untake(batch, done)
                 edge.release(done)
                 self.emit(chunk)
+                if self.on_finished is not None and chunk:
+                    self.on_finished(batch[before : done - failed])
         seconds = perf_counter() - start
         if suspended:
             self.quantum = max(1, self.quantum // 2)
@@ -376,6 +382,8 @@ class AsyncManyStage(WorkerStage):
                 if not finished:
                     return
                 edge.release(1)
+                if self.on_finished is not None:
+                    self.on_finished(batch)
                 if self.more():
                     self.wake()
             if self.ended:

@@ -95,8 +95,9 @@ class ConcurrentStage(Stage):
         if not self.ended:
             self._flush()
         while not (self.ended or self.failing) and len(self.calls) < self.body.most:
-            if self.front is not None and self.calls and self.body.ordered:
-                # What goes round the call must not overtake what is in one.
+            if self.front is not None and self.calls and (self.body.ordered or self.leaving):
+                # What goes round the call must not overtake what is in one, nor come in between
+                # the outputs of one.
                 break
             if not self._take():
                 break
@@ -173,6 +174,8 @@ class ConcurrentStage(Stage):
             held = call.edge.held
             call.edge.release(1)
             call.edge.held = held - 1
+            if self.on_finished is not None:
+                self.on_finished((call.item,))
             if self.closing:
                 self.settle()
 

@@ -159,6 +159,10 @@ ERROR_PORT: Final = "error"
 Tap = Callable[[str | None, Sequence[Any]], None]
 """Sees each batch of new elements, with its port, before any child can."""
 
+OnFinished = Callable[[Sequence[Any]], None]
+"""Told of elements that came in and are worked off: all that they gave has been emitted, and
+nothing else since the last time. Must not keep the list."""
+
 Barrier = Callable[[], Awaitable[None]]
 """Awaited when a node has completed, before any child sees the completion."""
 
@@ -187,6 +191,7 @@ class NodePlan:
     deadline: Watch | None = None
     observer: Observer | None = None
     tap: Tap | None = None
+    on_finished: OnFinished | None = None
     barrier: Barrier | None = None
     prefetch: int = PREFETCH
     """Window of the edges into this node, in elements."""

@@ -83,6 +83,7 @@ class Stage:
         "gate",
         "gives_none",
         "ins",
+        "on_finished",
         "outs",
         "plan",
         "ports",
@@ -106,6 +107,7 @@ class Stage:
         self.circuit = circuit
         self.gate = plan.gate
         self.tap = plan.tap
+        self.on_finished = plan.on_finished
         self.front: Callable[[Edge, list[Any]], list[Any]] | None = None
         """What the gate does with a taken batch before the call: returns what goes into it."""
         self.exact = False
@@ -248,6 +250,8 @@ class Stage:
         self.skipped += count
         edge.release(count)
         self.emit(batch)
+        if self.on_finished is not None:
+            self.on_finished(batch)
         if self.more():
             self.wake()
 

@@ -128,11 +128,13 @@ class MapStage(Stage):
             return
         if made is not buf:
             if not NOT_PLAIN.isdisjoint(map(type, made)):
-                self._worked_off(edge, made, count)
+                self._worked_off(edge, batch, made)
                 return
             buf += made
         if self.tap is not None:
             self.tap(None, buf[-count:])
+        if self.on_finished is not None:
+            self.on_finished(batch)
         self.received += count
         self.emitted += count
         out.credit -= count
@@ -179,14 +181,17 @@ class MapStage(Stage):
         chunk: list[Any] = []
         if not self._apply(edge, batch, chunk):
             return
-        self._worked_off(edge, chunk, len(batch))
+        self._worked_off(edge, batch, chunk)
 
-    def _worked_off(self, edge: Edge, chunk: list[Any], count: int) -> None:
+    def _worked_off(self, edge: Edge, batch: list[Any], chunk: list[Any]) -> None:
+        count = len(batch)
         self.received += count
         if self.gate is not None:
             self.gate.passed(count)
         edge.release(count)
         self.emit(chunk)
+        if self.on_finished is not None:
+            self.on_finished(batch)
         if self.more():
             self.wake()
 
@@ -220,6 +225,8 @@ class MapStage(Stage):
             self.discarded += len(batch) - done - 1
         edge.release(done if guarded else len(batch))
         self.emit(chunk)
+        if self.on_finished is not None and done:
+            self.on_finished(batch[:done])
         if not guarded:
             self.fail(error, batch[done])
         else:
@@ -241,6 +248,8 @@ class MapStage(Stage):
         self.recovery = None
         edge.release(1)
         self.emit_outputs(given)
+        if self.on_finished is not None:
+            self.on_finished([item])
         self.wake()
 
     async def _attempt(self, item: Any) -> list[Any]:
@@ -313,14 +322,15 @@ class ManyStage(Stage):
         if room < 1:
             return
         chunk: list[Any] = []
-        taken = 0
+        over: list[Any] = []
+        whole = taken = 0
         inputs = room
         if self.drawing is not None and self.gate is not None:
             inputs = self.gate.limit(room)
         try:
             while len(chunk) < room:
                 if self.drawing is None:
-                    if chunk and self.front is not None:
+                    if over and self.front is not None:
                         # It may emit by itself, which must come after what is in `chunk`.
                         break
                     self.edge = self.next_edge() if taken < inputs else None
@@ -339,20 +349,31 @@ class ManyStage(Stage):
                 chunk.extend(islice(self.drawing, wanted))
                 if len(chunk) - before < wanted:
                     self.drawing = None
+                    over.append(self.culprit)
+                    whole = len(chunk)
                     self.edge.release(1)  # type: ignore[union-attr]
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             self._account(taken)
-            self.emit(chunk)
+            self._emit(chunk, whole, over)
             self.fail(error, self.culprit)
             return
         self._account(taken)
         self.count = max(taken, len(chunk))
-        self.emit(chunk)
+        self._emit(chunk, whole, over)
         if self.drawing is not None or self.more():
             self.wake()
         return
+
+    def _emit(self, chunk: list[Any], whole: int, over: list[Any]) -> None:
+        """Emit; the elements in `over` gave the first `whole`, one that is not over the others."""
+        if self.on_finished is None or not over:
+            self.emit(chunk)
+            return
+        self.emit(chunk[:whole])
+        self.on_finished(over)
+        self.emit(chunk[whole:])
 
     def _account(self, taken: int) -> None:
         self.received += taken

@@ -95,6 +95,10 @@ class ThreadBody:
         return collect(item, made, self.hold) if self.many else [made]
 
 
+_Trip = tuple[list[Any], int, int, float, BaseException | None]
+"""Outputs, how many of them are of calls that returned, calls, seconds, the last one's error."""
+
+
 class ThreadStage(_ThreadMixin):
     """Sends batches to a thread; outputs beyond the credit wait here, as does the next batch."""
 
@@ -108,6 +112,7 @@ class ThreadStage(_ThreadMixin):
         "many",
         "pending",
         "recovery",
+        "tail",
         "taken",
     )
 
@@ -124,8 +129,11 @@ class ThreadStage(_ThreadMixin):
         self.finished = 0
         """Calls that returned, written by the thread: a sign of life within a batch."""
         self.pending: list[Any] = []
-        self.taken: tuple[Edge, int] | None = None
-        """What `pending` was made of; released, and so demanded anew, when all of it is emitted."""
+        self.taken: tuple[Edge, int, list[Any]] | None = None
+        """What `pending` was made of, how many and which; released, and so demanded anew, when all
+        of it is emitted."""
+        self.tail: list[Any] = []
+        """Emitted behind `pending`: what the element gave that failed."""
         self.failure: tuple[Edge, Any, BaseException] | None = None
         """The element that failed, which the policy is asked about, or else ends the stage, once
         what came before it is emitted."""
@@ -173,9 +181,9 @@ class ThreadStage(_ThreadMixin):
         self.busy = True
         self._send(lambda: self._in_thread(batch), lambda result: self._back(edge, batch, *result))
 
-    def _in_thread(self, batch: list[Any]) -> tuple[list[Any], int, float, BaseException | None]:
+    def _in_thread(self, batch: list[Any]) -> _Trip:
         outs: list[Any] = []
-        done = 0
+        done = whole = 0
         start = perf_counter()
         for item in batch:
             if self.steer:
@@ -189,15 +197,17 @@ class ThreadStage(_ThreadMixin):
                 else:
                     outs.append(self.fn(item))
             except BaseException as error:
-                return outs, done, perf_counter() - start, error
+                return outs, whole, done, perf_counter() - start, error
+            whole = len(outs)
             self.finished += 1
-        return outs, done, perf_counter() - start, None
+        return outs, whole, done, perf_counter() - start, None
 
     def _back(
         self,
         edge: Edge,
         batch: list[Any],
         outs: list[Any],
+        whole: int,
         done: int,
         seconds: float,
         error: BaseException | None,
@@ -223,8 +233,12 @@ class ThreadStage(_ThreadMixin):
         elif done < len(batch):
             edge.untake(batch, done)
         edge.held = done
-        self.taken = edge, done - int(error is not None and self.guarded)
-        self.pending = outs
+        over = batch[: done - int(error is not None)]
+        self.taken = edge, done - int(error is not None and self.guarded), over
+        if self.on_finished is None:
+            self.pending = outs
+        else:
+            self.pending, self.tail = outs[:whole], outs[whole:]
         self.wake()
 
     async def _recover(self, edge: Edge, item: Any, error: BaseException) -> None:
@@ -239,14 +253,14 @@ class ThreadStage(_ThreadMixin):
             return
         self.recovery = None
         edge.held = 1
-        self.taken = edge, 1
+        self.taken = edge, 1, [item]
         self.pending = given
         self.wake()
 
     async def _attempt(self, item: Any) -> list[Any]:
         return await self.circuit.pool.call(self.body.outputs, item)
 
-    def _flush(self, edge: Edge, done: int) -> bool:
+    def _flush(self, edge: Edge, done: int, over: list[Any]) -> bool:
         """Emit what there is credit for; True when nothing waits any more."""
         if self.closing:
             self.settle()
@@ -264,6 +278,12 @@ class ThreadStage(_ThreadMixin):
                 self.wake()
             return False
         self.taken = None
+        if self.on_finished is not None and over:
+            self.on_finished(over)
+        if self.tail:
+            self.pending, self.tail = self.tail, []
+            self.taken = edge, done, []
+            return self._flush(*self.taken)
         edge.release(done)
         # Its failed element is not worked off yet, and keeps the edge from ending.
         edge.held = int(self.guarded and self.failure is not None)
@@ -271,8 +291,8 @@ class ThreadStage(_ThreadMixin):
 
     def release(self) -> None:
         """What could not be emitted any more is dropped, and counted."""
-        self.lose(self.pending)
-        self.pending = []
+        self.lose(self.pending + self.tail)
+        self.pending = self.tail = []
         self.discarded += int(self.failure is not None)
         if self.recovery is not None:
             self.discarded += 1
