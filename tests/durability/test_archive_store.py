@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from msgspec.structs import replace
 
 from tests.contract.archive import ArchiveContract
 from tests.contract.catching import broken_guarantees
+from yukta_rx.durability.file._journaled import Journaled
+from yukta_rx.durability.file.archive import FileExecutionArchiveStore
 from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
 
 pytestmark = pytest.mark.feature("CTL-04")
@@ -32,6 +35,20 @@ class TestMemory(ArchiveContract):
 
     def lose(self, store: Any) -> None:
         store._runs = Lost()
+
+
+class TestFile(ArchiveContract):
+    """In a file."""
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> Any:
+        async with FileExecutionArchiveStore(tmp_path) as store:
+            journal = store._journal
+            yield store
+            store._journal = journal
+
+    def lose(self, store: Any) -> None:
+        store._journal = Journaled(Path("gone"), "gone", store._state)
 
 
 # --- the suite itself ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from tests.contract.input_requests import (
     early,
     request,
 )
+from yukta_rx.durability.file._journaled import Journaled
+from yukta_rx.durability.file.input_requests import FileInputRequestStore
 from yukta_rx.durability.memory import input_requests as module
 from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
 from yukta_rx.durability.stores.input_requests import RequestState
@@ -40,6 +43,20 @@ class TestMemory(InputRequestContract):
 
     def lose(self, store: Any) -> None:
         store._requests = Lost()
+
+
+class TestFile(InputRequestContract):
+    """In a file."""
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> Any:
+        async with FileInputRequestStore(tmp_path) as store:
+            journal = store._journal
+            yield store
+            store._journal = journal
+
+    def lose(self, store: Any) -> None:
+        store._journal = Journaled(Path("gone"), "gone", store._state)
 
 
 # --- the suite itself ----------------------------------------------------------------------------

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.contract.queued_starts import QueuedStartContract
+from yukta_rx.durability.file._journaled import Journaled
+from yukta_rx.durability.file.queued_starts import FileQueuedStartStore
 from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
 
 pytestmark = pytest.mark.feature("ADM-01", "DUR-05")
@@ -39,6 +42,20 @@ class TestMemory(QueuedStartContract):
 
     def lose(self, store: Any) -> None:
         store._starts = Lost()
+
+
+class TestFile(QueuedStartContract):
+    """In a file."""
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> Any:
+        async with FileQueuedStartStore(tmp_path) as store:
+            journal = store._journal
+            yield store
+            store._journal = journal
+
+    def lose(self, store: Any) -> None:
+        store._journal = Journaled(Path("gone"), "gone", store._state)
 
 
 # --- the suite itself ----------------------------------------------------------------------------

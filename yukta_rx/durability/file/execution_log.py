@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import msgspec
 
@@ -119,6 +119,15 @@ class FileExecutionLogStore:
         if self._tasks is not None:
             await self._tasks.ended()
         await self._journal.close()
+
+    async def __aenter__(self) -> Self:
+        """Start it."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close it."""
+        await self.close()
 
     @property
     def quarantined(self) -> Sequence[Quarantined]:

@@ -1,0 +1,126 @@
+"""Starts that wait for a slot, in a file, `queued-starts.jsonl`. Features: ADM-01, DUR-05."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from yukta_rx.durability.file._journaled import Journaled, at_once
+from yukta_rx.durability.file._rows import from_row, to_row
+from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
+from yukta_rx.durability.stores.queued_starts import QueuedStart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from yukta_rx.durability.stores.quarantine import Quarantined
+    from yukta_rx.metrics import Meters
+
+NAME: Final = "queued-starts.jsonl"
+
+
+class FileQueuedStartStore:
+    """See `QueuedStartStore`; the memory store over a journal of `put`, `take` and `move`.
+
+    Args:
+        folder: where the file is.
+        meters: where lines are counted that cannot be read.
+    """
+
+    durable = True
+
+    def __init__(self, folder: Path, *, meters: Meters | None = None) -> None:
+        self._state = _State()
+        self._journal = Journaled(folder / NAME, "queued-starts", self._state, meters=meters)
+
+    async def start(self) -> None:
+        """Read the starts that wait.
+
+        Raises:
+            StoreUnavailableError: the file cannot be read or written.
+        """
+        await self._journal.start()
+
+    async def close(self) -> None:
+        """Write what waits, and close the file."""
+        await self._journal.close()
+
+    async def __aenter__(self) -> Self:
+        """Start it."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Close it."""
+        await self.close()
+
+    @property
+    def quarantined(self) -> Sequence[Quarantined]:
+        """Lines that could not be read when the file was opened."""
+        return self._journal.quarantined
+
+    async def put(self, start: QueuedStart) -> None:
+        """Let a start wait."""
+        await self._journal.change(start.execution_id, {"op": "put", "start": to_row(start)})
+
+    async def claim(self, execution_id: str) -> QueuedStart | None:
+        """Take a start that got a slot; None if it does not wait."""
+        return await self._take(execution_id)
+
+    async def remove(self, execution_id: str) -> bool:
+        """Take a start back; False if it does not wait."""
+        return await self._take(execution_id) is not None
+
+    async def _take(self, execution_id: str) -> QueuedStart | None:
+        if self._absent(execution_id):
+            return None
+        taken: QueuedStart | None = await self._journal.change(
+            execution_id, {"op": "take", "executionId": execution_id}
+        )
+        return taken
+
+    async def set_priority(self, execution_id: str, priority: float) -> bool:
+        """Change the priority; False if the start does not wait."""
+        if self._absent(execution_id):
+            return False
+        moved: bool = await self._journal.change(
+            execution_id, {"op": "move", "executionId": execution_id, "priority": priority}
+        )
+        return moved
+
+    async def list(self) -> Sequence[QueuedStart]:
+        """Every start that waits, the earliest first."""
+        self._journal.check()
+        return await self._state.list()
+
+    def _absent(self, execution_id: str) -> bool:
+        """Whether it is certain that it does not wait, so that nothing has to be written."""
+        self._journal.check()
+        return execution_id not in self._state and not self._journal.waits(execution_id)
+
+
+class _State(MemoryQueuedStartStore):
+    """The starts as they wait."""
+
+    def __contains__(self, execution_id: str) -> bool:
+        return execution_id in self._starts
+
+    def apply(self, change: Mapping[str, Any]) -> Any:
+        """Make a change."""
+        match change["op"]:
+            case "put":
+                return at_once(self.put(from_row(QueuedStart, change["start"])))
+            case "take":
+                return at_once(self.claim(change["executionId"]))
+            case "move":
+                return at_once(self.set_priority(change["executionId"], change["priority"]))
+        raise ValueError(f"there is no op {change['op']!r}")
+
+    def needed(self) -> int:
+        """One for each start."""
+        return len(self._starts)
+
+    def changes(self) -> Iterable[Mapping[str, Any]]:
+        """Each start, put again in the order of the puts."""
+        starts = list(self._starts.values())
+        return ({"op": "put", "start": to_row(start)} for start in starts)
