@@ -355,7 +355,8 @@ class RunQueries:
     # -- parts
 
     def _restartable(self, state: RunState) -> dict[str, Any]:
-        if self._starter.archive.has(state.execution_id):
+        aborted = self.resumes.target(state.execution_id)
+        if self._starter.archive.has(state.execution_id) or (aborted and not aborted.depth):
             return {"ok": True}
         child = state.parent_execution_id is not None
         return {"ok": False, "reason": "child_run" if child else "evicted"}
@@ -386,7 +387,10 @@ class RunQueries:
     def _summary(self, state: RunState) -> dict[str, Any]:
         run = self._starter.live.get(state.execution_id)
         shown = state.as_dict(paused=run is not None and run.paused)
-        return shown | {"recorded": self._starter.history.recorded(state.execution_id)}
+        recorded = self._starter.history.recorded(state.execution_id)
+        if self._tracker.losses.unwritten(state.execution_id):
+            recorded = False
+        return shown | {"recorded": recorded}
 
 
 def _breakpoints(run: Run) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from yukta_rx.streams.circuit import StopMode
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from yukta_rx.control.resume import Resumes
     from yukta_rx.control.starter import Started, Starter
     from yukta_rx.definitions.prepare import Preparer
     from yukta_rx.definitions.service import DefinitionService
@@ -50,10 +51,12 @@ class Restarts:
         self._archive = archive
         self._definitions = definitions
         self._preparer = preparer
+        self.resumes: Resumes | None = None
+        """Knows the runs that a crash ended, which can be run again as well."""
 
     def check(self, execution_id: str) -> None:
         """Raise ConflictError if a run cannot be run again, as far as that is known at once."""
-        if self._archive.has(execution_id):
+        if self._archive.has(execution_id) or self._is_aborted(execution_id):
             return
         live = self._starter.live.get(execution_id)
         if live is not None and live.borrowed:
@@ -182,9 +185,15 @@ class Restarts:
         check_failed(node_id, status)
         return await self.from_node(execution_id, node_id, version=SAME, actor=actor, via=via)
 
+    def _is_aborted(self, execution_id: str) -> bool:
+        target = None if self.resumes is None else self.resumes.target(execution_id)
+        return target is not None and not target.depth
+
     async def _find(self, execution_id: str) -> ArchivedRun:
         self.check(execution_id)
         found = await self._archive.find(execution_id)
+        if found is None and self.resumes is not None and self._is_aborted(execution_id):
+            found = await self.resumes.archived(execution_id)
         if found is None:
             raise _evicted(execution_id)
         return found

@@ -14,6 +14,7 @@ import msgspec
 from yukta_rx.control.continuation import Continuation
 from yukta_rx.control.resume_plan import ResumePlan, not_recoverable, plan_resume
 from yukta_rx.control.start_request import StartRequest
+from yukta_rx.durability.stores.archive import ArchivedRun
 from yukta_rx.engine.replay import Replay
 from yukta_rx.errors import NotFoundError
 from yukta_rx.model.events import ExecutionEvent
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.durability.archive import ExecutionArchive
     from yukta_rx.durability.stores.checkpoints import NodeCheckpoint
+    from yukta_rx.durability.stores.definitions import WorkflowRecord
     from yukta_rx.durability.stores.execution_log import ExecutionLogStore, LoggedRun
     from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.clock import LoopClock
@@ -207,6 +209,26 @@ class Resumes:
             more = {} if newest is None else {"resumedBy": newest}
             raise not_recoverable(reason, detail, executionId=execution_id, **more)
 
+    async def archived(self, execution_id: str) -> ArchivedRun:
+        """An aborted run as one that can be run again.
+
+        Raises:
+            ConflictError: `not_recoverable`: what it ran, or its start, is not kept.
+        """
+        start = await self._start_of(execution_id)
+        record = await self._recorded(start)
+        return ArchivedRun(
+            execution_id=execution_id,
+            session_id=start.session_id,
+            definition=record.definition,
+            lineage=start.lineage,
+            base_dir=record.base_dir or self._definitions.base_dir,
+            payload=start.payload,
+            options=start.options,
+            labels=start.labels,
+            status=TaskStatus.ABORTED,
+        )
+
     # -- resuming
 
     async def plan(self, execution_id: str, version: str = SAME, rerun: bool = False) -> Any:
@@ -322,7 +344,7 @@ class Resumes:
         plan = plan_resume(prepared, states, recorded, rerun=rerun)
         return _Prepared(start, definition, base_dir, prepared, states, plan)
 
-    async def _recorded(self, start: RunStarted) -> Any:
+    async def _recorded(self, start: RunStarted) -> WorkflowRecord:
         """What the aborted run ran."""
         ids = start.session_id, start.workflow_id
         try:
