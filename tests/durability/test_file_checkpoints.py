@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import shutil
 from contextlib import asynccontextmanager
@@ -22,7 +23,8 @@ from tests.contract.checkpoints import (
 )
 from yukta_rx.durability.file._checkpoint_index import DAMAGED
 from yukta_rx.durability.file._checkpoint_lines import sealed
-from yukta_rx.durability.file.checkpoints import CHUNK, QUARANTINE, FileNodeCheckpointStore
+from yukta_rx.durability.file._checkpoint_reader import CHUNK
+from yukta_rx.durability.file.checkpoints import FileNodeCheckpointStore
 from yukta_rx.durability.stores.checkpoints import (
     UNSERIALISABLE,
     WRITE_FAILED,
@@ -30,6 +32,7 @@ from yukta_rx.durability.stores.checkpoints import (
     NodeCheckpoint,
 )
 from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.metrics import Meters
 from yukta_rx.model.message import Message
 from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.testing.clock import virtual_time
@@ -54,7 +57,7 @@ async def opened(folder: Path, **options: Any) -> FileNodeCheckpointStore:
 
 
 def segments(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.jsonl"))
+    return sorted(folder.glob("[0-9]*.jsonl"))
 
 
 def texts(folder: Path) -> dict[str, bytes]:
@@ -155,7 +158,7 @@ async def test_cut_off_at_any_byte_of_the_last_write_all_of_it_is_there_or_nothi
         again = await opened(folder)
         assert (await state_of(again, "run", "c")).complete
         assert (await state_of(again, "run", "a")).complete == whole
-        assert (again.torn, again.damaged) == (0, 0)
+        assert (again.torn, again.quarantined) == (0, [])
         await again.close()
 
 
@@ -200,7 +203,7 @@ async def test_a_file_that_was_begun_and_has_nothing_in_it_is_gone_on_with(tmp_p
         await left.close()
         left = await opened(folder)
         assert await numbers_of(left, "run", "c") == [3]
-        assert left.damaged == 0
+        assert left.quarantined == []
         await left.close()
 
 
@@ -229,15 +232,21 @@ async def test_a_node_with_a_damaged_row_is_incomplete_for_good_and_the_line_is_
     await POOL.call(change, tmp_path, b'"node":"a","nth":1', b'"node":"a","nth":7')
 
     for _ in range(2):
-        store = await opened(tmp_path)
+        meters = Meters()
+        store = await opened(tmp_path, meters=meters)
+        counted = meters.counter("yukta.store.quarantined", store="restart").value
+        assert len(store.quarantined) == counted == 1
         assert await state_of(store, "run", "a") == NodeCheckpoint(False, DAMAGED)
         assert await rows_of(store, "run", "a") == []
         assert await numbers_of(store, "run", "b") == [0, 1, 2, 3]
         assert await state_of(store, "run", "part") == NodeCheckpoint(False, None, 3)
         await store.close()
 
-    [line] = await POOL.call(lambda: list((tmp_path / QUARANTINE).iterdir()))
-    assert b'"nth":7' in await POOL.call(line.read_bytes)
+    kept = await POOL.call((tmp_path / "outputs.quarantine.jsonl").read_text)
+    assert [json.loads(line)["place"] for line in kept.splitlines()] == [
+        "outputs.jsonl, 00000001.jsonl at byte 850"
+    ]
+    assert '"nth":7' in json.loads(kept)["line"]
 
 
 @virtual_time
@@ -253,7 +262,7 @@ async def test_a_damaged_line_of_nobody_makes_every_unfinished_output_incomplete
 
     assert await state_of(store, "run", "part") == NodeCheckpoint(False, DAMAGED)
     assert await numbers_of(store, "run", "a") == [0, 1, 2, 3]
-    assert store.damaged > 0
+    assert len(store.quarantined) == 2
     await store.close()
 
 
@@ -282,7 +291,9 @@ async def test_a_row_that_is_damaged_while_the_store_is_open_is_no_output(tmp_pa
     await mark(store, "run", "a", number(1))
     await POOL.call(change, tmp_path, b'"payload":{"n":1}', b'"payload":{"n":2}')
 
-    with pytest.raises(StoreUnavailableError, match="row 0 of node a of run run is damaged"):
+    with pytest.raises(
+        StoreUnavailableError, match="row 0 of the output of node a of run run is damaged"
+    ):
         await rows_of(store, "run", "a")
 
     assert await state_of(store, "run", "a") == NodeCheckpoint(False, DAMAGED)
@@ -341,7 +352,7 @@ async def test_with_a_full_disk_a_mark_fails_and_later_ones_are_fine(tmp_path: P
         assert await numbers_of(store, "run", "d") == [4]
         await store.close()
         store = await opened(tmp_path)
-    assert (store.torn, store.damaged) == (0, 0)
+    assert (store.torn, store.quarantined) == (0, [])
     await store.close()
 
 

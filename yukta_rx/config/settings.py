@@ -53,6 +53,7 @@ from yukta_rx.config.store_settings import (
     HaGroup,
     HaMode,
     KvGroup,
+    PayloadGroup,
     PostgresGroup,
     RestartGroup,
     SessionGroup,
@@ -107,6 +108,7 @@ class Settings(Group):
     session: SessionGroup = SessionGroup()
     execution_log: ExecutionLogGroup = ExecutionLogGroup()
     restart: RestartGroup = RestartGroup()
+    payload: PayloadGroup = PayloadGroup()
     kv: KvGroup = KvGroup()
     session_memory: SessionMemoryGroup = SessionMemoryGroup()
     postgres: PostgresGroup = PostgresGroup()

@@ -131,6 +131,18 @@ class RestartGroup(Group):
     )
 
 
+class PayloadGroup(Group):
+    """Large payloads."""
+
+    claim_check_bytes: ByteSize = setting(
+        ByteSize(256 * 1024),
+        "Size from which on a payload is stored apart from the output that it is in, once for all "
+        "that have it; 0 stores every payload with its output.",
+        feature="DUR-02",
+        ge=0,
+    )
+
+
 class KvGroup(Group):
     """State of KV_STORE."""
 

@@ -222,7 +222,9 @@ def _with_payloads(row: CheckpointRow, payloads: Mapping[int, Any]) -> Checkpoin
     return CheckpointRow.of(messages, row.inputs, row.group)
 
 
-async def opened_row(row: CheckpointRow, line: bytes, blobs: BlobStore) -> CheckpointRow:
+async def opened_row(
+    row: CheckpointRow, line: bytes, blobs: BlobStore | None
+) -> CheckpointRow:
     """The row of a line with the payloads that were kept apart.
 
     Raises:
@@ -231,6 +233,10 @@ async def opened_row(row: CheckpointRow, line: bytes, blobs: BlobStore) -> Check
     head = head_of(line)
     if head is None or not head.blobs:
         return row
+    if blobs is None:
+        raise StoreUnavailableError(
+            f"blob {head.blobs[0]} is a part of this output, and there is no store of blobs"
+        )
     payloads = {
         at: await opened(blobs, msg.payload)
         for at, (_, msg) in enumerate(row.messages)

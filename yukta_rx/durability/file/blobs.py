@@ -46,6 +46,8 @@ class FileBlobStore:
         self._offload = offload
         # What adds a name and what removes the last one must not meet.
         self._lock = threading.Lock()
+        self.usable = True
+        """Whether blobs can be put here: the file system has hard links."""
         self.size = 0
         """Bytes that are held."""
 
@@ -168,6 +170,7 @@ class FileBlobStore:
         make_folder(self._objects)
         make_folder(self._owners)
         with self._lock:
+            self._try_links()
             self.size = 0
             for shelf in _inside(self._objects):
                 for kept in _inside(shelf):
@@ -176,6 +179,23 @@ class FileBlobStore:
                         kept.unlink()
                     else:
                         self.size += found.st_size
+
+    def _try_links(self) -> None:
+        probe, other = self.folder / ".probe", self.folder / ".probe.link"
+        probe.touch()
+        other.unlink(missing_ok=True)
+        try:
+            os.link(probe, other)
+            other.unlink()
+        except OSError as error:
+            log.warning(
+                "%s: the file system has no hard links (%s); large payloads stay in the outputs"
+                " that they are in",
+                self.folder,
+                error.strerror,
+            )
+            self.usable = False
+        probe.unlink()
 
     def _made(self, folder: Path, below: Path) -> None:
         """Make a folder and those up to `below`, durably."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.durability.file._checkpoint_cleaner import Cleaner
 from yukta_rx.durability.file._checkpoint_index import DAMAGED, Index, Output, Place, Rebuilding
-from yukta_rx.durability.file._checkpoint_lines import body_of, done_line, intact, row_line
+from yukta_rx.durability.file._checkpoint_lines import done_line, row_line
 from yukta_rx.durability.file._checkpoint_log import SEGMENT_BYTES, CheckpointLog, Written
+from yukta_rx.durability.file._checkpoint_reader import RowReader
 from yukta_rx.durability.file._checkpoint_records import (
     STORE,
     CarryRecord,
@@ -25,43 +26,36 @@ from yukta_rx.durability.file._checkpoint_records import (
     Record,
     RowRecord,
     claims_of,
-    opened_row,
 )
-from yukta_rx.durability.file._checkpoint_scan import Scan, name_of, read_at
-from yukta_rx.durability.file._folder import make_folder
+from yukta_rx.durability.file._checkpoint_scan import Scan, name_of
+from yukta_rx.durability.file._quarantine import Quarantine
 from yukta_rx.durability.stores.blobs import Owner
 from yukta_rx.durability.stores.checkpoints import (
     UNSERIALISABLE,
     WRITE_FAILED,
     CheckpointRow,
     NodeCheckpoint,
-    decode_row,
     encode_row,
 )
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from yukta_rx.durability.file.blobs import FileBlobStore
+    from yukta_rx.durability.stores.quarantine import Quarantined
+    from yukta_rx.metrics import Meters
 
     Line = bytes
 
 log = logging.getLogger(__name__)
 
-QUARANTINE: Final = "quarantine"
-"""Folder for lines that cannot be read."""
-
-ASIDE: Final = 100
-"""Lines that are put there at most by one process."""
-
 QUEUE: Final = 4 << 20
 """Bytes that may wait to be written before nodes are held back."""
 
-CHUNK: Final = 1 << 20
-"""Bytes of rows that are read at a time, as long as a row is not longer."""
+UNREADABLE: Final = "the line is not what its check sum says; the output it belongs to is no use"
 
 
 class FileNodeCheckpointStore:
@@ -72,6 +66,7 @@ class FileNodeCheckpointStore:
         offload: `await offload(fn, *args)` calls `fn` in a thread.
         blobs: keeps payloads that are too large for a row; None keeps every payload in its row.
         claim_bytes: size from which on a payload is; 0 for none.
+        meters: count lines that cannot be read.
         segment_bytes: size from which on the next file is begun.
         queue_bytes: bytes that may wait before nodes are held back.
     """
@@ -86,6 +81,7 @@ class FileNodeCheckpointStore:
         *,
         blobs: FileBlobStore | None = None,
         claim_bytes: int = 0,
+        meters: Meters | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         queue_bytes: int = QUEUE,
     ) -> None:
@@ -97,6 +93,7 @@ class FileNodeCheckpointStore:
         self._log: CheckpointLog[Record] = CheckpointLog(
             folder, self._settled, self._first, segment_bytes
         )
+        self._reader = RowReader(folder, offload, blobs)
         self._index = Index()
         self._owed: dict[Output, None] = {}
         """Outputs that were given up, and that could not be written."""
@@ -108,8 +105,13 @@ class FileNodeCheckpointStore:
         self._has_room.set()
         self.torn = 0
         """Unfinished writes that were cut off when the files were opened."""
-        self.damaged = 0
-        """Lines that could not be read; they are in the folder `quarantine`."""
+        self._meters = meters
+        self._found: list[Quarantined] = []
+
+    @property
+    def quarantined(self) -> Sequence[Quarantined]:
+        """Lines that could not be read, since this server started; they were put aside."""
+        return self._found
 
     async def start(self) -> None:
         """Read what there is.
@@ -117,10 +119,10 @@ class FileNodeCheckpointStore:
         Raises:
             StoreUnavailableError: a file cannot be read or written; names it.
         """
-        found = Rebuilding()
+        found, aside = Rebuilding(), self._aside()
 
         def hurt(number: int, start: int, line: Line) -> None:
-            self._quarantine(number, start, line)
+            aside.add(f"{name_of(number)} at byte {start}", line, UNREADABLE)
             found.hurt(number, start, line)
 
         scan = Scan(found.take, hurt, found.sized)
@@ -131,10 +133,12 @@ class FileNodeCheckpointStore:
         self._cleaner = Cleaner(
             self._index, self._log, self._submit, self._hurt, self._offload, self._tasks
         )
+        await self._put_aside(aside)
         for output in found.damaged:
             self._hurt(output)
         if self._blobs is not None:
             await self._blobs.start()
+            self._claim_bytes *= self._blobs.usable
             await self._blobs.keep(STORE, tuple(self._index.runs))
         self._cleaner.wake()
 
@@ -272,7 +276,7 @@ class FileNodeCheckpointStore:
         share = None if self._blobs is None else self._blobs.share
         nth, rows = 0, old.rows
         while nth < rows:
-            lines = await self._lines_of(old, nth, rows)
+            lines = await self._reader.lines_of(old, nth, rows)
             for line in lines:
                 record = CarryRecord(new, line, share)
                 new.taken += 1
@@ -394,18 +398,15 @@ class FileNodeCheckpointStore:
             output.complete = False
             self._give_up(output, DAMAGED)
 
-    def _quarantine(self, number: int, start: int, line: Line) -> None:
-        """Keep a line that cannot be read for somebody to look at; in a thread."""
-        self.damaged += 1
-        log.error("%s: the line at byte %d is damaged", self._folder / name_of(number), start)
-        if self.damaged > ASIDE:
-            return
-        path = self._folder / QUARANTINE / f"{name_of(number)}-{start}"
+    def _aside(self) -> Quarantine:
+        return Quarantine(self._folder / "outputs.jsonl", "restart", self._meters)
+
+    async def _put_aside(self, quarantine: Quarantine) -> None:
+        self._found += quarantine.found
         try:
-            make_folder(path.parent)
-            path.write_bytes(line)
-        except OSError as error:
-            log.warning("%s: it could not be put aside: %s", path, error)
+            await quarantine.keep()
+        except StoreUnavailableError as error:
+            log.warning("what cannot be read could not be put aside: %s", error)
 
     # -- reading
 
@@ -428,46 +429,21 @@ class FileNodeCheckpointStore:
         output = self._index.find(execution_id, node_id)
         nth, rows = 0, 0 if output is None else output.rows
         while output is not None and nth < rows:
-            for line in await self._lines_of(output, nth, rows):
-                yield await self._row_in(output, nth, line)
+            for line in await self._reader.lines_of(output, nth, rows):
+                try:
+                    row = self._reader.row_in(output, nth, line)
+                except StoreUnavailableError:
+                    await self._damaged(output, nth, line)
+                    raise
+                yield await self._reader.opened(row, line)
                 nth += 1
 
-    async def _lines_of(self, output: Output, nth: int, rows: int) -> list[Line]:
-        """Lines from a row on, about a chunk of them."""
-        missing: FileNotFoundError | None = None
-        for _ in range(2):
-            # A file may be given up between the look and the reading; then they are elsewhere.
-            if output.rows < rows:
-                raise StoreUnavailableError(
-                    f"the output of node {output.node_id} of run {output.run.id} is not kept any"
-                    " more"
-                )
-            places = output.from_row(nth, rows, CHUNK)
-            try:
-                lines: list[Line] = await self._offload(read_at, self._folder, places)
-            except FileNotFoundError as error:
-                missing = error
-                continue
-            return lines
-        raise StoreUnavailableError(
-            f"{missing.filename if missing else self._folder}: is missing, with rows of node"
-            f" {output.node_id} of run {output.run.id}"
-        )
-
-    async def _row_in(self, output: Output, nth: int, line: Line) -> CheckpointRow:
-        body = body_of(line)
-        try:
-            if body is None or not intact(line):
-                raise StoreUnavailableError(
-                    f"row {nth} of node {output.node_id} of run {output.run.id} is damaged"
-                )
-            row = decode_row(body, output.node_id)
-        except StoreUnavailableError:
-            place = output.place(nth) if nth < output.rows else Place(0, 0, 0)
-            await self._offload(self._quarantine, place.segment, place.start, line)
-            self._hurt(output)
-            raise
-        return row if self._blobs is None else await opened_row(row, line, self._blobs)
+    async def _damaged(self, output: Output, nth: int, line: Line) -> None:
+        place = output.place(nth) if nth < output.rows else Place(0, 0, 0)
+        aside = self._aside()
+        aside.add(f"{name_of(place.segment)} at byte {place.start}", line, UNREADABLE)
+        self._hurt(output)
+        await self._put_aside(aside)
 
     async def runs(self) -> Collection[str]:
         """Ids of all runs of which anything is kept."""
