@@ -65,6 +65,7 @@ COMMANDS: Mapping[str, str] = {
     "supervise": "supervise_command:command",
     "plugins": "plugins_command:command",
     "config": "config_command:command",
+    "doctor": "doctor_command:command",
     "key": "key_command:command",
     "version": "version_command:command",
 }

@@ -6,10 +6,10 @@ nothing of files or databases.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from yukta_rx.config.checks import require, store_types
 from yukta_rx.config.settings import StoreType
@@ -30,12 +30,26 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.histories import HistoryStore
     from yukta_rx.durability.stores.input_requests import InputRequestStore
     from yukta_rx.durability.stores.key_values import KeyValueStore
+    from yukta_rx.durability.stores.quarantine import Quarantined
     from yukta_rx.durability.stores.queued_starts import QueuedStartStore
     from yukta_rx.durability.stores.results import ResultStore
     from yukta_rx.durability.stores.sessions import SessionConfigStore
     from yukta_rx.metrics import Meters
 
 Offload = Callable[..., Awaitable[Any]]
+
+
+class _Started(Protocol):
+    """A store with a beginning and an end."""
+
+    async def start(self) -> None:
+        """Read what is there."""
+
+    async def close(self) -> None:
+        """Write what waits."""
+
+
+S = TypeVar("S", bound=_Started)
 
 
 def check_settings(settings: Settings) -> tuple[str, ...]:
@@ -46,15 +60,19 @@ def check_settings(settings: Settings) -> tuple[str, ...]:
             all of them.
     """
     warnings = require(settings)
-    absent = [
+    if absent := refused_stores(settings):
+        raise ConfigError(absent)
+    return warnings
+
+
+def refused_stores(settings: Settings) -> list[str]:
+    """The settings that ask for a store which this version does not have, a sentence each."""
+    return [
         f"yukta.{store}.store-type = {kind}: this version has no PostgreSQL store yet;"
         " file and memory are there"
         for store, kind in store_types(settings).items()
         if kind is StoreType.POSTGRES
     ]
-    if absent:
-        raise ConfigError(absent)
-    return warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +108,12 @@ class Stores:
     key_values: KeyValueStore
     histories: HistoryStore
     folders: Mapping[str, Folder]
+
+    @property
+    def quarantined(self) -> Sequence[Quarantined]:
+        """What stores found that they cannot read, and set aside."""
+        found = (getattr(getattr(self, field.name), "quarantined", ()) for field in fields(self))
+        return [one for several in found for one in several]
 
 
 @asynccontextmanager
@@ -141,7 +165,8 @@ class _Opening:
         """The folder of a switch, taken for this server alone; once, however many share it."""
         from yukta_rx.durability.file._folder import Folder
 
-        path: Path = getattr(self.settings, switch.replace("-", "_")).dir.absolute()
+        given: Path = getattr(self.settings, switch.replace("-", "_")).dir
+        path = await self.offload(given.resolve)
         for known in self.folders.values():
             if known.path == path:
                 self.folders[switch] = known
@@ -149,6 +174,12 @@ class _Opening:
         taken = await self.stack.enter_async_context(Folder(path, instance=self.instance))
         self.folders[switch] = taken
         return taken
+
+    async def started(self, store: S) -> S:
+        """A store that is started now, and closed with the others."""
+        self.stack.push_async_callback(store.close)
+        await store.start()
+        return store
 
 
 # --- in memory -----------------------------------------------------------------------------------
@@ -221,7 +252,7 @@ async def _session_in_files(opening: _Opening) -> dict[str, Any]:
 async def _execution_log_in_files(opening: _Opening) -> dict[str, Any]:
     from yukta_rx.durability.file.events import FileEventStore
     from yukta_rx.durability.file.execution_log import FileExecutionLogStore
-    from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
+    from yukta_rx.durability.file.queued_starts import FileQueuedStartStore
 
     folder, kept = await opening.folder("execution-log"), opening.settings.execution_log
     events = FileExecutionLogStore(
@@ -231,35 +262,38 @@ async def _execution_log_in_files(opening: _Opening) -> dict[str, Any]:
         fsync=kept.fsync,
         meters=opening.meters,
     )
-    opening.stack.push_async_callback(events.close)
-    await events.start()
     feed = FileEventStore(folder.path / "events", opening.offload)
     return {
-        "execution_log": events,
-        "queued_starts": MemoryQueuedStartStore(),
+        "execution_log": await opening.started(events),
+        "queued_starts": await opening.started(
+            FileQueuedStartStore(folder.path, meters=opening.meters)
+        ),
         "events": await opening.stack.enter_async_context(feed),
     }
 
 
 async def _restart_in_files(opening: _Opening) -> dict[str, Any]:
+    from yukta_rx.durability.file.archive import FileExecutionArchiveStore
     from yukta_rx.durability.file.blobs import FileBlobStore
     from yukta_rx.durability.file.checkpoints import FileNodeCheckpointStore
     from yukta_rx.durability.file.effects import FileEffectStore
+    from yukta_rx.durability.file.input_requests import FileInputRequestStore
     from yukta_rx.durability.file.results import FileResultStore
-    from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
-    from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
 
-    folder, offload = await opening.folder("restart"), opening.offload
+    folder, offload, meters = await opening.folder("restart"), opening.offload, opening.meters
     outputs = FileNodeCheckpointStore(
         folder.path / "outputs",
         offload,
         blobs=FileBlobStore(folder.path / "blobs", offload),
+        claim_bytes=opening.settings.payload.claim_check_bytes,
     )
     enter = opening.stack.enter_async_context
     return {
         "checkpoints": outputs,
-        "archive": MemoryExecutionArchiveStore(),
-        "input_requests": MemoryInputRequestStore(),
+        "archive": await opening.started(FileExecutionArchiveStore(folder.path, meters=meters)),
+        "input_requests": await opening.stack.enter_async_context(
+            FileInputRequestStore(folder.path, meters=meters)
+        ),
         "results": await enter(FileResultStore(folder.path / "results", offload)),
         "effects": await enter(FileEffectStore(folder.path)),
     }
