@@ -13,23 +13,15 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
-from yukta_rx.durability.stores.checkpoints import (
-    ROW_BYTES,
-    ROW_MESSAGES,
-    UNFINISHED,
-    WRITE_FAILED,
-    CheckpointRow,
-)
+from yukta_rx.durability.recorder import RunRecorder
+from yukta_rx.durability.stores.checkpoints import UNFINISHED, counting_rows
 from yukta_rx.errors import StoreUnavailableError, YuktaError
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.model.weight import weigh
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
-        Awaitable,
-        Callable,
         Collection,
         Mapping,
         Sequence,
@@ -38,9 +30,13 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.durability.stores.archive import ArchivedRun, ExecutionArchiveStore
-    from yukta_rx.durability.stores.checkpoints import NodeCheckpoint, NodeCheckpointStore, Rows
+    from yukta_rx.durability.stores.checkpoints import (
+        CheckpointRow,
+        NodeCheckpoint,
+        NodeCheckpointStore,
+        Rows,
+    )
     from yukta_rx.metrics import Meters
-    from yukta_rx.model.message import Message
 
 _WHOLE = {TaskStatus.SUCCESS, TaskStatus.SKIPPED}
 
@@ -73,6 +69,7 @@ class ExecutionArchive:
         self._errors = meters.counter("yukta.checkpoint.errors")
         meters.watch("yukta.checkpoint.bytes", lambda: checkpoints.bytes)
         self._live: dict[str, ArchivedRun] = {}
+        self._recorders: dict[str, RunRecorder] = {}
         self._kept: set[str] = set()
         self._reading: dict[str, str] = {}
         self._pins: Counter[str] = Counter()
@@ -99,7 +96,9 @@ class ExecutionArchive:
         """What records a run that is about to begin; None if nothing is recorded."""
         if not self._retained:
             return None
-        return RunRecorder(self._checkpoints, execution_id, self._tasks, self._failed)
+        made = RunRecorder(self._checkpoints, execution_id, self._tasks, self._failed)
+        self._recorders[execution_id] = made
+        return made
 
     def begin(self, run: ArchivedRun, reads_from: str | None = None) -> None:
         """A run has been made; it replays outputs of the run `reads_from`."""
@@ -117,6 +116,8 @@ class ExecutionArchive:
         ended_at: datetime | None,
     ) -> None:
         """Keep a run that has ended; those that are too old by now are forgotten."""
+        if (recorder := self._recorders.pop(execution_id, None)) is not None:
+            recorder.close()
         run = self._live.get(execution_id)
         if run is None:
             return
@@ -180,7 +181,7 @@ class ExecutionArchive:
                 raise StoreUnavailableError(
                     f"the output of node {node_id} of run {execution_id} is not kept any more"
                 )
-            async with aclosing(self._checkpoints.read(execution_id, node_id)) as stored:
+            async with aclosing(self.partial_reader(execution_id, node_id)()) as stored:
                 async for row in stored:
                     yield row
 
@@ -193,7 +194,15 @@ class ExecutionArchive:
 
     def partial_reader(self, execution_id: str, node_id: str) -> Rows:
         """What opens the recorded part of the output of a node that had not finished."""
-        return lambda: self._checkpoints.read(execution_id, node_id)
+        return lambda: counting_rows(lambda: self._checkpoints.read(execution_id, node_id))
+
+    async def carry_over(self, execution_id: str, into: str, nodes: Collection[str]) -> None:
+        """Let a run that goes on with another one begin with what is recorded of its nodes.
+
+        Raises:
+            StoreUnavailableError: it could not be written; nothing is recorded of `into`.
+        """
+        await self._checkpoints.carry_over(execution_id, into, nodes)
 
     async def drop(self, execution_id: str) -> None:
         """Forget what the nodes of an aborted run emitted: nobody goes on with it any more."""
@@ -218,113 +227,3 @@ class ExecutionArchive:
             if execution_id in self._doomed:
                 self._doomed.remove(execution_id)
                 await self._clear(execution_id)
-
-
-class RunRecorder:
-    """Records the nodes of one run; the engine's `Recorder`."""
-
-    __slots__ = ("_execution_id", "_failed", "_store", "_tasks")
-
-    def __init__(
-        self,
-        store: NodeCheckpointStore,
-        execution_id: str,
-        tasks: Tasks,
-        failed: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._execution_id = execution_id
-        self._tasks = tasks
-        self._failed = failed
-
-    def node(self, node_id: str, hold: Callable[[bool], None]) -> NodeRecorder:
-        """What records one node; it calls `hold(True)` to have the node held back."""
-        return NodeRecorder(
-            self._store, (self._execution_id, node_id), hold, self._tasks, self._failed
-        )
-
-
-class NodeRecorder:
-    """Gathers what a node emits in rows; see the engine's `NodeRecorder`."""
-
-    __slots__ = (
-        "_count",
-        "_failed",
-        "_guess",
-        "_hold",
-        "_holding",
-        "_place",
-        "_store",
-        "_tasks",
-        "_waiting",
-        "barrier",
-    )
-
-    def __init__(
-        self,
-        store: NodeCheckpointStore,
-        place: tuple[str, str],
-        hold: Callable[[bool], None],
-        tasks: Tasks,
-        failed: Callable[[], None],
-    ) -> None:
-        self._store = store
-        self._place = place
-        self._hold = hold
-        self._tasks = tasks
-        self._failed = failed
-        self._waiting: list[tuple[str | None, tuple[Message, ...]]] = []
-        self._count = 0
-        self._guess = 0
-        self._holding = False
-        self.barrier: Callable[[], Awaitable[None]] | None = None
-        if not store.synchronous:
-            self.barrier = self._complete
-
-    def add(self, port: str | None, messages: Sequence[Message]) -> bool:
-        """Take a batch over; False if no more of this node is wanted."""
-        self._waiting.append((port, tuple(messages)))
-        self._count += len(messages)
-        # Good enough to bound what waits here; the store weighs.
-        self._guess += weigh(messages[0].payload) * len(messages)
-        if self._count < ROW_MESSAGES and self._guess < ROW_BYTES:
-            return True
-        wanted = self._store.append(*self._place, self._row())
-        if wanted and self._store.full and not self._holding:
-            self._holding = True
-            self._hold(True)
-            self._tasks.spawn(self._room(), f"yukta record {self._place[1]}")
-        return wanted
-
-    async def _room(self) -> None:
-        await self._store.room()
-        self._holding = False
-        self._hold(False)
-
-    def _row(self) -> CheckpointRow:
-        waiting, self._waiting = self._waiting, []
-        self._count = self._guess = 0
-        return CheckpointRow(tuple(waiting))
-
-    def _rest(self) -> CheckpointRow | None:
-        return self._row() if self._waiting else None
-
-    def complete(self) -> None:
-        """Mark the output as whole, where there is no barrier to do so."""
-        try:
-            self._store.mark_complete(*self._place, self._rest())
-        except YuktaError as error:
-            self._not_marked(error)
-
-    async def _complete(self) -> None:
-        try:
-            marked = self._store.mark_complete(*self._place, self._rest())
-            if marked is not None:
-                await marked
-        except YuktaError as error:
-            self._not_marked(error)
-
-    def _not_marked(self, error: YuktaError) -> None:
-        log.warning("the output of node %s cannot be replayed: %s", self._place[1], error)
-        self._failed()
-        self._store.mark_incomplete(*self._place, WRITE_FAILED)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.opening import Ready
+    from yukta_rx.engine.pipeline import Hooks
     from yukta_rx.streams.flow import Flow
-    from yukta_rx.streams.plan import Barrier, Tap
 
 
 def wire(
@@ -31,8 +31,7 @@ def wire(
     ready: Mapping[str, Ready],
     *,
     prefetch: int,
-    tap_of: Callable[[NodeRuntime], Tap | None],
-    barrier_of: Callable[[NodeRuntime], Barrier | None],
+    hooks_of: Callable[[NodeRuntime], Hooks],
     replay: Replay = NO_REPLAY,
 ) -> dict[str, Flow[Any]]:
     """The wrapped output of every node, by node id; none for those that a replay leaves alone."""
@@ -42,9 +41,9 @@ def wire(
         if node_id in replay.alone:
             continue
         node = nodes[node_id]
-        tap, barrier = tap_of(node), barrier_of(node)
+        hooks = hooks_of(node)
         if node_id in replay.outputs:
-            wired = replay_flow(node, ready[node_id], tap, barrier)
+            wired = replay_flow(node, ready[node_id], hooks)
             flows[node_id] = buffers[node_id] = wired.output
             continue
         parents = []
@@ -53,9 +52,7 @@ def wire(
             sources = buffers if parent.port == DROPPED_PORT else flows
             source = sources[parent.node_id]
             parents.append(source if parent.port is None else source.port(parent.port))
-        wired = node_flow(
-            node, parents, ready[node_id], prefetch=prefetch, tap=tap, barrier=barrier
-        )
+        wired = node_flow(node, parents, ready[node_id], prefetch=prefetch, hooks=hooks)
         flows[node_id] = wired.output
         if wired.buffer is not None:
             buffers[node_id] = wired.buffer

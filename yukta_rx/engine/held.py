@@ -62,6 +62,8 @@ def drop(node: NodeRuntime) -> None:
     """
     check_holds(node)
     msg: Message = node.valve.drop_held()
+    if node.on_dropped is not None:
+        node.on_dropped(None, [msg])
     node.say("edge.dropped", {"count": 1, "sample": [msg.id], "overflow": DROPPED_BY})
     if node.held_alone:
         node.resume()

@@ -127,7 +127,7 @@ class NodeRuntime:
         if buffer is not None and buffer.overflow.drops:
             self.drops = Drops(clock, self.say, str(buffer.overflow))
         self.on_dropped: Callable[[str | None, list[Message]], None] | None = None
-        """Told of what its buffer dropped, with the port that this leaves by."""
+        """Told of what its buffer dropped, with the port that this leaves by; None: it is gone."""
         self.breakpoints: tuple[Breakpoint, ...] = ()
         self.buffer: Stage | None = None
         """The stage of the buffer in front of it, if it has one."""

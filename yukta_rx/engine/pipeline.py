@@ -21,7 +21,21 @@ if TYPE_CHECKING:
 
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.opening import Ready
-    from yukta_rx.streams.plan import Barrier, Join, Tap
+    from yukta_rx.streams.plan import Barrier, Join, OnFinished, Tap
+
+
+class Hooks(NamedTuple):
+    """What listens to a node's stage.
+
+    Attributes:
+        tap: sees what it emits, before its children do.
+        on_finished: told of the inputs that it has finished.
+        barrier: what is awaited before its children see that it has completed.
+    """
+
+    tap: Tap | None = None
+    on_finished: OnFinished | None = None
+    barrier: Barrier | None = None
 
 
 class Wired(NamedTuple):
@@ -37,8 +51,7 @@ def node_flow(
     ready: Ready,
     *,
     prefetch: int,
-    tap: Tap | None = None,
-    barrier: Barrier | None = None,
+    hooks: Hooks,
 ) -> Wired:
     """The output of `node`, wrapped.
 
@@ -47,8 +60,7 @@ def node_flow(
         parents: the flows that feed it, none for a trigger.
         ready: its plugin, ready to be called.
         prefetch: elements that each edge into it may hold.
-        tap: sees what it emits, before its children do.
-        barrier: what is awaited before its children see that it has completed.
+        hooks: what listens to it.
     """
     buffer: Flow[Any] | None = None
     if parents:
@@ -61,21 +73,23 @@ def node_flow(
         flow = flow.pipe(*node.policies.around_call(ready.element_timeout))
     else:
         flow = Flow(NodePlan(name=node.id, body=ready.body, gate=node.valve, last=Slot.CALL))
-    flow = flow.pipe(*node.clocks(), ops.status(node), *_recorded(tap, barrier), ops.broadcast())
+    flow = flow.pipe(*node.clocks(), ops.status(node), *_recorded(hooks), ops.broadcast())
     return Wired(flow, buffer)
 
 
-def replay_flow(node: NodeRuntime, ready: Ready, tap: Tap | None, barrier: Barrier | None) -> Wired:
+def replay_flow(node: NodeRuntime, ready: Ready, hooks: Hooks) -> Wired:
     """The recorded output of `node` in place of the node; it has no clocks and no policies."""
     plan = NodePlan(name=node.id, body=ready.body, gate=node.valve, last=Slot.CALL)
     flow: Flow[Any] = Flow(plan)
-    flow = flow.pipe(ops.status(node), *_recorded(tap, barrier), ops.broadcast())
+    flow = flow.pipe(ops.status(node), *_recorded(hooks), ops.broadcast())
     # What a buffer in front of the node dropped then is among what was recorded.
     return Wired(flow, flow)
 
 
-def _recorded(tap: Tap | None, barrier: Barrier | None) -> list[ops.Operator]:
-    return [] if tap is None and barrier is None else [ops.record(tap, barrier)]
+def _recorded(hooks: Hooks) -> list[ops.Operator]:
+    if hooks == Hooks():
+        return []
+    return [ops.record(hooks.tap, hooks.barrier, hooks.on_finished)]
 
 
 def join_of(node: NodeRuntime) -> Join:

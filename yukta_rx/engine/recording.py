@@ -1,9 +1,11 @@
 """Recording: what a run's nodes emit goes to a recorder too, before any child sees it.
 
 The engine knows no store; whoever wants a record implements `Recorder`. Nodes that feed nobody are
-not recorded. A node whose recorder wants no more is as fast as one that never had any.
+not recorded, unless the record is to go on with after a crash: then it lists the inputs that a node
+has finished, and terminals have one too. A node whose recorder wants no more is as fast as one that
+never had any.
 
-Feature: DUR-02.
+Features: DUR-02, DUR-03.
 """
 
 from __future__ import annotations
@@ -11,20 +13,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from yukta_rx.engine.assembly import exposed_outputs
+from yukta_rx.engine.pipeline import Hooks
 from yukta_rx.model.message import Message, copy_payload
 from yukta_rx.model.status import TaskStatus
+from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.plan import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.streams.edge import Edge
-    from yukta_rx.streams.plan import Barrier, Tap
+    from yukta_rx.streams.plan import Barrier, OnFinished, Tap
 
 _WITHHELD: Final = 1 << 60
 """Credit that is taken from the children of a node that is held back."""
+
+NULL_TERMINAL: Final = "NULL_TERMINAL"
 
 _WHOLE: Final = (TaskStatus.SUCCESS, TaskStatus.SKIPPED)
 
@@ -35,12 +41,34 @@ class NodeRecorder(Protocol):
     Attributes:
         barrier: awaited when the node has completed, before any child sees that; it does not
             raise. None if `complete` is all that it takes.
+        wants_inputs: whether it asks for the inputs that were finished.
     """
 
     barrier: Barrier | None
+    wants_inputs: bool
+
+    @property
+    def wanted(self) -> bool:
+        """Whether more of this node is wanted."""
 
     def add(self, port: str | None, messages: Sequence[Message]) -> bool:
         """Take a batch over; False if no more of this node is wanted. Must not keep the list."""
+
+    def finished(self, inputs: Sequence[Message]) -> None:
+        """All that was taken over since the last time is what these inputs gave, which are over.
+
+        Only called where inputs are wanted. Must not keep the list.
+        """
+
+    def aside(self, port: str | None, messages: Sequence[Message]) -> None:
+        """These inputs are over without having gone through the node.
+
+        They left by `port` as they came, or are gone if that is None. What is taken over for
+        inputs that are not over stays as it is.
+        """
+
+    def written(self) -> Awaitable[None] | None:
+        """Have all that was taken over written; None if it is. Does not raise."""
 
     def complete(self) -> None:
         """Told where there is no barrier: the node has emitted all, and no child knows yet."""
@@ -49,8 +77,20 @@ class NodeRecorder(Protocol):
 class Recorder(Protocol):
     """Records the nodes of one run."""
 
-    def node(self, node_id: str, hold: Callable[[bool], None]) -> NodeRecorder:
-        """What records one node; `hold(True)` holds that back, `hold(False)` lets it go on."""
+    @property
+    def durable(self) -> bool:
+        """Whether the record is there after a crash, so that a run can go on with it."""
+
+    def node(
+        self, node_id: str, hold: Callable[[bool], None], *, by_input: bool = False
+    ) -> NodeRecorder:
+        """What records one node; those that feed it come before it.
+
+        Args:
+            node_id: the node.
+            hold: `hold(True)` holds it back, `hold(False)` lets it go on.
+            by_input: whether the inputs that it has finished can be told.
+        """
 
 
 class Recording:
@@ -60,54 +100,48 @@ class Recording:
         recorder: gets what is recorded.
         prepared: the workflow.
         shared: ids of the nodes whose plugins get copies, because others hold their inputs.
+        replayed: ids of the nodes in whose place something emits what was recorded.
     """
 
-    __slots__ = ("_exposed", "_nodes", "_recorder")
+    __slots__ = ("_exposed", "_nodes", "_recorder", "_replayed")
 
     def __init__(
-        self, recorder: Recorder, prepared: PreparedWorkflow, shared: Collection[str]
+        self,
+        recorder: Recorder,
+        prepared: PreparedWorkflow,
+        shared: Collection[str],
+        replayed: Collection[str] = (),
     ) -> None:
         self._recorder = recorder
+        self._replayed = replayed
         self._exposed = exposed_outputs(prepared, shared)
         self._nodes: dict[str, NodeRecorder] = {}
 
-    def tap(self, node: NodeRuntime, tap: Tap | None) -> Tap | None:
-        """`tap` with the recording of `node` in front of it."""
-        if not node.prepared.children:
-            return tap
-        recorder = self._nodes[node.id] = self._recorder.node(node.id, _Brake(node))
-        add = recorder.add
+    def hooks(self, node: NodeRuntime, hooks: Hooks) -> Hooks:
+        """`hooks` with the recording of `node` in front of them, and its end marker behind."""
+        feeds = bool(node.prepared.children)
+        if not feeds and not self._recorder.durable:
+            return hooks
+        by_input = by_message(node) and node.id not in self._replayed
+        recorder = self._recorder.node(node.id, _Brake(node), by_input=by_input)
+        self._nodes[node.id] = recorder
         exposed = node.id in self._exposed
-        wanted = True
 
-        def dropped(port: str | None, messages: Sequence[Message]) -> None:
-            nonlocal wanted
-            kept = [_own(msg) for msg in messages] if exposed else messages
-            wanted = wanted and add(port, kept)
+        def own(messages: Sequence[Message]) -> Sequence[Message]:
+            return [_own(msg) for msg in messages] if exposed else messages
 
-        def recorded(port: str | None, messages: Sequence[Message]) -> None:
-            dropped(port, messages)
-            if tap is not None:
-                tap(port, messages)
-            if not wanted and node.stage is not None:
-                node.stage.tap = tap
+        def aside(port: str | None, messages: Sequence[Message]) -> None:
+            if recorder.wanted:
+                recorder.aside(port if feeds else None, own(messages))
 
-        node.on_dropped = dropped
-        return recorded
-
-    def barrier(self, node: NodeRuntime, barrier: Barrier | None) -> Barrier | None:
-        """`barrier` with the end marker of `node` behind it."""
-        recorder = self._nodes.get(node.id)
-        if recorder is None or (mark := recorder.barrier) is None:
-            return barrier
-
-        async def marked() -> None:
-            if barrier is not None:
-                await barrier()
-            if not node.cut_short():
-                await mark()
-
-        return marked
+        node.on_dropped = aside
+        tap, on_finished = hooks.tap, None
+        if recorder.wants_inputs:
+            on_finished = _finished(node, recorder)
+        # What leaves a terminal is no output.
+        if feeds and not (recorder.wants_inputs and node.kind is PluginKind.TERMINAL):
+            tap = _recorded(node, recorder, own, hooks.tap)
+        return Hooks(tap, on_finished, _marked(node, recorder, hooks.barrier))
 
     def ended(self, node: NodeRuntime) -> None:
         """A node has ended, and its children do not know yet."""
@@ -115,6 +149,59 @@ class Recording:
         whole = node.outcome is Outcome.COMPLETED and node.status in _WHOLE
         if recorder is not None and recorder.barrier is None and whole:
             recorder.complete()
+
+
+def by_message(node: NodeRuntime) -> bool:
+    """Whether what a node does for one message depends on no other, so that it can go on behind it.
+
+    NULL_TERMINAL could, but does nothing that would be worth a record.
+    """
+    spec = node.prepared.spec
+    return spec.per_message and not spec.stateful and spec.type != NULL_TERMINAL
+
+
+def _recorded(
+    node: NodeRuntime,
+    recorder: NodeRecorder,
+    own: Callable[[Sequence[Message]], Sequence[Message]],
+    tap: Tap | None,
+) -> Tap:
+    add = recorder.add
+    wanted = True
+
+    def recorded(port: str | None, messages: Sequence[Message]) -> None:
+        nonlocal wanted
+        wanted = wanted and add(port, own(messages))
+        if tap is not None:
+            tap(port, messages)
+        if not wanted and node.stage is not None:
+            node.stage.tap = tap
+
+    return recorded
+
+
+def _finished(node: NodeRuntime, recorder: NodeRecorder) -> OnFinished:
+    finished = recorder.finished
+
+    def told(inputs: Sequence[Message]) -> None:
+        finished(inputs)
+        if not recorder.wanted and node.stage is not None:
+            node.stage.on_finished = None
+
+    return told
+
+
+def _marked(node: NodeRuntime, recorder: NodeRecorder, barrier: Barrier | None) -> Barrier | None:
+    if (mark := recorder.barrier) is None:
+        return barrier
+
+    async def marked() -> None:
+        if barrier is not None:
+            await barrier()
+        if not node.cut_short():
+            await mark()
+
+    return marked
 
 
 class _Brake:

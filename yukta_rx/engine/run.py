@@ -19,6 +19,7 @@ from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.losses import lossless_fault, untold
 from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
+from yukta_rx.engine.pipeline import Hooks
 from yukta_rx.engine.progress import RunOutcome, in_document_order, outcome, snapshot, totals
 from yukta_rx.engine.recording import Recorder, Recording
 from yukta_rx.engine.replay import NO_REPLAY, Replay
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from yukta_rx.model.workflow import RunOptions
     from yukta_rx.plugins.signals import SignalWaits
     from yukta_rx.streams.edge import Edge
-    from yukta_rx.streams.plan import Barrier, Tap
+    from yukta_rx.streams.plan import Tap
     from yukta_rx.streams.stage import Stage
 
 DEADLINE: Final = 3600.0
@@ -163,8 +164,9 @@ class Run(Steerable):
         self._plugins = OpenPlugins(self._pool, self._tasks)
         self._replay = replay
         self._shared = shared_inputs(prepared, replay)
-        recording = None if recorder is None else Recording(recorder, prepared, self._shared)
-        self._recording: Recording | None = recording
+        self._recording: Recording | None = None
+        if recorder is not None:
+            self._recording = Recording(recorder, prepared, self._shared, replay.outputs)
         self._gave_up: asyncio.Future[None] = self._loop.create_future()
         self.nodes = self._make_nodes()
         if step_mode:
@@ -247,14 +249,10 @@ class Run(Steerable):
         """What sees each batch that a node emits, before its children do; None for nothing."""
         return self._voice.tap_of(node)
 
-    def _tap_of(self, node: NodeRuntime) -> Tap | None:
-        tap = self.tap_of(node)
-        return tap if self._recording is None else self._recording.tap(node, tap)
-
-    def _barrier_of(self, node: NodeRuntime) -> Barrier | None:
-        ready = self._plugins.ready.get(node.id)
-        barrier = None if ready is None else ready.barrier
-        return barrier if self._recording is None else self._recording.barrier(node, barrier)
+    def _hooks_of(self, node: NodeRuntime) -> Hooks:
+        ready, recording = self._plugins.ready.get(node.id), self._recording
+        hooks = Hooks(self.tap_of(node), barrier=None if ready is None else ready.barrier)
+        return hooks if recording is None else recording.hooks(node, hooks)
 
     def _start(self) -> None:
         for node_id in self._replay.alone:
@@ -264,8 +262,7 @@ class Run(Steerable):
             self.nodes,
             self._plugins.ready | self._replay.ready(),
             prefetch=self._settings.execution.prefetch,
-            tap_of=self._tap_of,
-            barrier_of=self._barrier_of,
+            hooks_of=self._hooks_of,
             replay=self._replay,
         )
         self._circuit = Circuit(flows.values(), pool=self._pool, on_stall=self._stalled)
