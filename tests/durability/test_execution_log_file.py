@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import sys
 import textwrap
 from contextlib import asynccontextmanager
@@ -27,9 +28,9 @@ from tests.contract.execution_log import (
 )
 from yukta_rx.durability.file.execution_log import NAME, FileExecutionLogStore
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
-from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 from yukta_rx.metrics import Meters
-from yukta_rx.model.execution_log import SCHEDULER, STREAMS
+from yukta_rx.model.execution_log import SCHEDULER, STREAMS, encode_event
 from yukta_rx.testing.clock import run_virtual
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ async def in_files(folder: Path, *, compact_after: int = COMPACT_AFTER, **more: 
         yield store
     finally:
         await store.close()
+
+
+def files(folder: Path) -> list[str]:
+    return [str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file()]
 
 
 async def all_of(store: Any) -> dict[str, Any]:
@@ -89,6 +94,32 @@ async def test_a_write_that_a_crash_cut_is_there_whole_or_not_at_all(tmp_path: P
             found = await of(store, "b")
             assert found == ([started("b", {"x": 1}), key("b")] if end == len(whole) else [])
             assert len(await store.idempotency_keys(NOW)) == int(end == len(whole))
+
+
+async def test_cases_33_and_35_what_json_has_no_word_for_is_there_again(tmp_path: Path) -> None:
+    payload = {"nul": "x\u0000y", "a": [{"b": math.nan}, math.inf], "lines": "\n\u2028 ", "t": (1,)}
+    others = [note("a", f"c{number}") for number in range(99)]
+    async with in_files(tmp_path, compact_after=1000) as store:
+        await store.append_start(started("a", payload))
+        with pytest.raises(UnserialisablePayloadError):
+            await store.append([*others[:10], note("a", "\ud800")])
+        await asyncio.gather(*(store.append([other]) for other in others))
+    async with in_files(tmp_path, compact_after=1000) as store:
+        [first, *rest] = await of(store, "a")
+        assert rest == others
+        assert math.isnan(first.payload["a"][0].pop("b"))
+        assert first.payload == {**payload, "a": [{}, math.inf]}
+
+
+@pytest.mark.parametrize("run", ["../../x", "..%2Fs", "..\\x", ".", "a\u0000b", "CON", "a\nb"])
+async def test_case_39_an_id_is_never_the_name_of_a_file(tmp_path: Path, run: str) -> None:
+    folder = tmp_path / "data"
+    async with in_files(folder) as store:
+        await store.append_start(started(run), key(run, run))
+    async with in_files(folder) as store:
+        assert [one.execution_id for one in await store.unfinished()] == [run]
+        assert await store.append_start(started("b"), key("b", run)) == key(run, run)
+    assert files(tmp_path) == [f"data/{NAME}"]
 
 
 EVENT_OF = {
@@ -195,6 +226,20 @@ async def test_a_log_that_cannot_be_rewritten_loses_nothing(
         assert after["runs"][-RETAINED:] == before["runs"][-RETAINED:]
 
 
+async def test_a_line_without_a_place_comes_behind_the_others(tmp_path: Path) -> None:
+    events = [started("a"), *(note("a", f"c{number}") for number in range(4))]
+    bare = [encode_event(event) for event in events]
+    lines = [b'{"seq":70,' + bare[0][1:], bare[1], b'{"seq":"?",' + bare[2][1:]]
+    lines += [b'{"seq":70,' + bare[3][1:], b'{"seq":90,' + bare[4][1:]]
+    (tmp_path / NAME).write_bytes(b"".join(line + b"\n" for line in lines))
+
+    async with in_files(tmp_path) as store:
+        assert await of(store, "a") == events
+        assert [entry.seq for entry in await store.read("a")] == [70, 71, 72, 73, 90]
+        await store.append([finished("a")])
+        assert (await store.read("a"))[-1].seq == 91
+
+
 async def test_lines_that_cannot_be_read_are_set_aside_counted_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,7 +269,7 @@ async def test_lines_that_cannot_be_read_are_set_aside_counted_and_said(
         assert len(await store.unfinished()) == 2
         assert await of(store, "a") == [started("a"), note("a")]
         assert await of(store, "b") == [started("b"), key("b")]
-    assert f"{NAME}, line 2: this is no event" in caplog.text
+    assert f"{NAME}, line 2: not JSON" in caplog.text
     aside = (tmp_path / "executions.quarantine.jsonl").read_bytes().splitlines()
     assert len(aside) == len(bad)
     assert json.loads(aside[0])["line"] == "not JSON"
@@ -283,7 +328,7 @@ import asyncio, resource, signal, sys
 from pathlib import Path
 from tests.contract.execution_log import key, note, started
 from yukta_rx.durability.file.execution_log import FileExecutionLogStore
-from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 

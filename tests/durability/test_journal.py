@@ -7,7 +7,8 @@ import subprocess
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +17,6 @@ from hypothesis import strategies as st
 from yukta_rx.durability.file._journal import CHUNK, Journal
 from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.testing.clock import run_virtual
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.feature("DUR-05")
 
@@ -58,6 +56,29 @@ async def test_close_writes_what_waits(tmp_path: Path) -> None:
 
     assert all(one.done() for one in waiting)
     assert len(await content(tmp_path / "j")) == 100
+
+
+async def test_all_that_waits_shares_one_write(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    await journal.open()
+    thread = await journal.call(threading.get_native_id)
+
+    def writes() -> int:
+        said = Path(f"/proc/self/task/{thread}/io").read_text()
+        return int(said.split("syscw: ")[1].split()[0])
+
+    held, before = threading.Event(), await journal.call(writes)
+    holding = journal.call(held.wait)
+    waiting = [asyncio.ensure_future(holding)]
+    await asyncio.sleep(0)
+    waiting += [journal.append([b"%d" % number]) for number in range(100)]
+    held.set()
+    await asyncio.gather(*waiting)
+
+    assert await journal.call(writes) - before == 1
+    await journal.append([b"x"])
+    assert await journal.call(writes) - before == 2
+    await journal.close()
 
 
 async def test_one_that_waits_no_more_stops_nothing_and_is_told_in_order(tmp_path: Path) -> None:

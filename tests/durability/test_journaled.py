@@ -7,6 +7,7 @@ import json
 import sys
 from copy import deepcopy
 from datetime import timedelta
+from pathlib import Path
 from subprocess import PIPE
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +20,16 @@ from tests.contract.input_requests import LIVE, NOON, answer, early, request
 from tests.contract.queued_starts import start
 from yukta_rx.durability.file import archive, input_requests, queued_starts
 from yukta_rx.durability.file._journaled import SLACK, at_once
+from yukta_rx.durability.stores.archive import ArchivedRun
 from yukta_rx.durability.stores.input_requests import RequestState
 from yukta_rx.errors import StoreUnavailableError, YuktaError
 from yukta_rx.metrics import Meters
 from yukta_rx.model import codec
+from yukta_rx.model.status import TaskStatus
 from yukta_rx.testing.clock import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = [pytest.mark.feature("DUR-05", "ADM-01", "CTL-04", "CTL-05"), pytest.mark.durable]
 
@@ -318,6 +320,55 @@ async def test_of_the_live_runs_only_those_are_written_that_ask_the_same(tmp_pat
         assert [one.request_id for one in asked] == ["r-0001", "r-0002"]
     lines = journal_of(tmp_path, ASKED).read_bytes().splitlines()
     assert [json.loads(line)["live"] for line in lines] == [[], ["run-1"]]
+
+
+@pytest.mark.feature("CTL-05")
+async def test_case_64_an_open_approval_outlives_an_upgrade_and_is_answered(tmp_path: Path) -> None:
+    path = journal_of(tmp_path, ASKED)
+    async with STORES[ASKED](tmp_path) as store:
+        await store.ask(request(1), NOON, LIVE)
+        await store.keep(early("yes", node_id="later"), NOON, 10)
+    asked, kept = map(json.loads, path.read_bytes().splitlines())
+    # A version that knew less, and one that knew more.
+    for member in ("prompt", "payloadPreview", "remaining"):
+        del asked["request"][member]
+    asked["request"]["colour"] = kept["signal"]["answer"]["colour"] = "red"
+    kept["colour"] = "red"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (asked, kept)))
+
+    async with STORES[ASKED](tmp_path) as store:
+        assert store.quarantined == []
+        [found] = await store.open_requests()
+        assert found == request(1, prompt=None, payload_preview="", remaining=None)
+        # The run is another one by now, and asks for the same message.
+        again = await store.ask(request(7, message_id="m-1", execution_id="run-2"), NOON, LIVE[1:])
+        assert (again.request_id, again.execution_id) == ("r-0001", "run-2")
+        assert (await store.answer("r-0001", answer("yes"))).answer == answer("yes")
+        asked_later = await store.ask(request(8, node_id="later"), NOON, LIVE)
+        assert asked_later.answer == answer("yes")
+    async with STORES[ASKED](tmp_path) as store:
+        answered = await store.get("r-0001")
+        assert answered.answer == answer("yes")
+
+
+@pytest.mark.feature("CTL-04")
+async def test_an_archived_run_comes_back_whole(tmp_path: Path) -> None:
+    put = archived.run("a", {"t": (1, 2), "nul": "\u0000", "when": NOON})
+    async with STORES[ARCHIVE](tmp_path) as store:
+        await store.put(put, 10)
+        bare = ArchivedRun(
+            execution_id="bare", session_id="s", definition=put.definition, lineage="bare"
+        )
+        await store.put(bare, 10)
+    async with STORES[ARCHIVE](tmp_path) as store:
+        found = await store.get("a")
+        assert found == put
+        assert found.definition.as_document() == put.definition.as_document()
+        assert found.definition.version == put.definition.version
+        assert isinstance(found.base_dir, Path)
+        assert [type(one) for one in found.nodes.values()] == [TaskStatus] * 2
+        assert type(found.payload["t"]) is tuple
+        assert await store.get("bare") == bare
 
 
 def test_a_state_that_waits_is_no_state() -> None:

@@ -13,6 +13,7 @@ from yukta_rx.durability.file._journal import Journal
 from yukta_rx.durability.file._quarantine import Quarantine
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
+from yukta_rx.model import codec
 from yukta_rx.model.execution_log import (
     EVENTS,
     IdempotencyKey,
@@ -312,13 +313,10 @@ class _Reader:
         """Take one line."""
         self._number += 1
         try:
-            head = _head(line)
+            head = _head_of(line)
             if head.type not in EVENTS:
                 raise BadRequestError(f"there is no event {head.type!r}", code="malformed_json")
             key = decode_event(line) if head.type == IdempotencyKey.TYPE else None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._quarantine.add(f"line {self._number}", line, f"this is no event: {error}")
-            return
         except BadRequestError as error:
             self._quarantine.add(f"line {self._number}", line, error.detail)
             return
@@ -330,3 +328,14 @@ class _Reader:
         """All lines were taken."""
         self._state.check(self._quarantine)
         self._state.dropped = False
+
+
+def _head_of(line: bytes) -> _Head:
+    try:
+        return _head(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # Written with a tag, perhaps.
+        event = decode_event(line)
+        seq = codec.decode(line).get("seq")
+        place = seq if isinstance(seq, int) else 0
+        return _Head(type=event.TYPE, stream=event.execution_id, time=event.time, seq=place)
