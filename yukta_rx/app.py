@@ -51,6 +51,7 @@ from yukta_rx.observe.progress import ProgressHistory
 from yukta_rx.observe.readiness import Readiness
 from yukta_rx.observe.results import ResultStore
 from yukta_rx.observe.tracker import Tracker
+from yukta_rx.plugins.keeping import Keeping
 from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.security.masking import Masker
 from yukta_rx.security.secrets import EnvironmentSecrets
@@ -106,6 +107,7 @@ class Engine:
     gateway: ControlGateway
     sequencer: Sequencer
     approvals: Approvals
+    keeping: Keeping
     bus: PluginBus
     supervisors: SupervisorHost
     history: History
@@ -248,6 +250,7 @@ class Engine:
             archive=await self._stack.enter_async_context(archive),
             history=self.history,
             secrets=EnvironmentSecrets(masker=self.masker),
+            keeping=self._keep(clock),
         )
         self._restarts = Restarts(starter, archive, self.definitions, preparer)
         self._resumes = Resumes(
@@ -259,8 +262,17 @@ class Engine:
             clock,
             self._emit,
         )
+        self._restarts.resumes = self._resumes
         self.meters.before_scrape.append(starter.report_counts)
         return starter
+
+    def _keep(self, clock: LoopClock) -> Keeping:
+        """What plugins leave behind."""
+        stores, ttl = self.stores, self.settings.session_memory.ttl
+        self.keeping = Keeping(stores.effects, stores.key_values, stores.histories, clock, ttl=ttl)
+        self._stack.push_async_callback(self.keeping.close)
+        self.keeping.start(self.meters)
+        return self.keeping
 
     def _control(self, clock: LoopClock, starter: Starter, found: Found) -> None:
         """The pipeline of commands."""

@@ -17,12 +17,14 @@ import pytest
 from aiohttp import web as aiohttp_web
 
 from yukta_rx.config.load import load_settings
+from yukta_rx.config.settings import Settings
 from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import prepare
+from yukta_rx.engine.keeping import Keeping, keeping_in_memory
 from yukta_rx.engine.run import Run
 from yukta_rx.plugins.context import NodeContext
 from yukta_rx.plugins.registry import PluginRegistry
-from yukta_rx.streams.clock import PausableClock
+from yukta_rx.streams.clock import LoopClock, PausableClock
 from yukta_rx.testing.clock import run_virtual
 
 if TYPE_CHECKING:
@@ -96,6 +98,13 @@ class Bench:
     counts: list[tuple[str, int]] = field(default_factory=list)
 
 
+def keeping() -> Keeping | None:
+    """What a plugin leaves behind; None where no loop is running."""
+    with suppress(RuntimeError):
+        return keeping_in_memory(Settings(), LoopClock(asyncio.get_running_loop()))
+    return None
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Callable[..., Bench]:
     """Make a bench; `allowed` folders may be read, relative paths start at `tmp_path`."""
@@ -127,6 +136,7 @@ def bench(tmp_path: Path) -> Callable[..., Bench]:
             ),
             base_dir=tmp_path,
             payload=payload,
+            keeping=keeping(),
         )
         return Bench(ctx, clock, base, lines, counts)
 

@@ -74,6 +74,8 @@ def test_it_knows_nothing_but_the_contract(spec) -> None:
         ("FILTER", {"exact": False, "blocking": False, "timeout": 30}),
         ("SWITCH", {"exact": False, "blocking": False, "timeout": 30}),
         ("FAULT_INJECTOR", {"shape": Shape.ASYNC_GENERATOR, "timeout": 30}),
+        ("KV_STORE", {"exact": True, "stateful": True, "shape": Shape.ASYNC, "timeout": 30}),
+        ("SESSION_MEMORY", {"exact": True, "stateful": True, "shape": Shape.ASYNC, "timeout": 30}),
         ("DEDUPLICATE", {"stateful": True, "exact": False, "blocking": False, "timeout": 30}),
         ("RATE_LIMIT", {"exact": True, "shape": Shape.ASYNC, "timeout": 30}),
         ("HTTP_REQUEST", {"exact": True, "shape": Shape.ASYNC, "timeout": 30}),

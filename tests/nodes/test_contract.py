@@ -39,6 +39,10 @@ CASES: dict[str, dict[str, Any]] = {
     "FILE_TERMINAL": {"config": {"path": "out.csv", "format": "csv", "mode": "REPLACE"}},
     "FILE_TRIGGER": {"files": {"orders.jsonl": b'{"n": 1}\n{"n": 2}\n' * 300}},
     "INTERVAL_TRIGGER": {"endless": True},
+    "KV_STORE": {"payloads": [{"customer": str(n % 3)} for n in range(200)]},
+    "SESSION_MEMORY": {
+        "payloads": [{"user": str(n % 3), "question": f"{n}?"} for n in range(200)],
+    },
     "SPLIT": {"payloads": [{"items": [1, 2, {"x": [3]}]}, {"items": []}, {"items": ["a"] * 200}]},
     "SUB_WORKFLOW": {
         "config": {"workflowId": "twice"},

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.sub_workflow import ChildRequest
     from yukta_rx.model.execution_log import IdempotencyKey
     from yukta_rx.model.results import ResultEvent
+    from yukta_rx.plugins.keeping import Keeping
     from yukta_rx.security.secrets import SecretProvider
     from yukta_rx.streams.clock import LoopClock
     from yukta_rx.streams.pool import BlockingPool
@@ -89,6 +90,7 @@ class Starter:
         archive: ExecutionArchive,
         history: History,
         secrets: SecretProvider,
+        keeping: Keeping,
     ) -> None:
         self._settings = settings
         self._planner = Planner(settings, definitions, preparer, pool)
@@ -97,6 +99,7 @@ class Starter:
         self.approvals = approvals
         self._pool = pool
         self._secrets = secrets
+        self._keeping = keeping
         self._clock = clock
         self.archive = archive
         self.history = history
@@ -384,6 +387,7 @@ class Starter:
             pool=self._pool,
             start_child=self.run_child,
             signals=self.approvals.signals,
+            keeping=self._keeping,
             secrets=self._secrets,
             descent=plan.descent,
             recorder=self.archive.recorder(plan.execution_id) if child is None else None,

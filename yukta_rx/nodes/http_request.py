@@ -36,6 +36,12 @@ from yukta_rx.plugins.contract import Message, NodeContext, PluginConfig, proces
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
+_CHANGES: Final = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+"""Methods whose request is not sent again once its answer is recorded."""
+
+_RECORDED: Final = 1024 * 1024
+"""A body of more bytes is not recorded."""
+
 _LARGE: Final = 256 * 1024
 """A body beyond this many bytes is read in a thread, so that it does not hold up the loop."""
 
@@ -145,7 +151,9 @@ async def http_request(msg: Message, cfg: HttpRequestConfig, ctx: NodeContext) -
     text in its charset; an answer of JSON type that is none is counted as `not_json`. Names of
     `headers` are in lower case. Up to 10 redirects are followed, unless their status is expected;
     to another server go only harmless headers. The idempotency key is derived from run, node and
-    message: the same on every attempt.
+    message: the same on every attempt. The answer to a POST, PUT, PATCH or DELETE is recorded, so
+    a message that comes again, in a resumed run too, is answered without another request; a body
+    above 1 MiB is not recorded, and counted as `not_recorded`.
 
     Raises:
         BadInputError: never retried: the request cannot be sent, its address is refused, the
@@ -155,6 +163,35 @@ async def http_request(msg: Message, cfg: HttpRequestConfig, ctx: NodeContext) -
         HttpError: there was no connection, or the answer broke off or is no HTTP.
     """
     request = _request(msg, cfg, ctx)
+    if request.method not in _CHANGES:
+        return (await _exchange(request, cfg, ctx))[0]
+
+    async def send() -> dict[str, Any]:
+        answer, size = await _exchange(request, cfg, ctx)
+        if size > _RECORDED:
+            raise _TooLargeToRecord(answer)
+        return answer
+
+    try:
+        answer: dict[str, Any] = await ctx.once("request", send, msg)
+    except _TooLargeToRecord as given:
+        ctx.count("not_recorded")
+        return given.answer
+    return answer
+
+
+class _TooLargeToRecord(Exception):
+    """An answer that is emitted, but not kept for a repeat."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+async def _exchange(
+    request: Request, cfg: HttpRequestConfig, ctx: NodeContext
+) -> tuple[dict[str, Any], int]:
+    """The answer, and how many bytes its body has."""
     try:
         async with asyncio.timeout(cfg.timeout_ms / 1000):
             async with ctx.state.exchange(request, cfg.expects) as response:
@@ -171,11 +208,12 @@ async def http_request(msg: Message, cfg: HttpRequestConfig, ctx: NodeContext) -
         raise HttpTimeoutError(
             f"{request.name()}: no whole answer within {cfg.timeout_ms} ms (timeoutMs)"
         ) from error
-    return {
+    answer = {
         "status": response.status,
         "headers": dict(shown_headers(response)),
         "body": await _body(data, response, ctx),
     }
+    return answer, len(data)
 
 
 def _request(msg: Message, cfg: HttpRequestConfig, ctx: NodeContext) -> Request:

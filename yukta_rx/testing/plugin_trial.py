@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.message import Message
+    from yukta_rx.plugins.keeping import Keeping
 
 PLUGIN: Final = "plugin"
 SOURCE: Final = "source"
@@ -133,6 +134,8 @@ class TrialBench:
             self.overrides.setdefault("yukta.files.allowed-dirs", [str(base_dir)])
         self.settings = load_settings(environ={}, overrides=self.overrides)
         self.trials: dict[str, PluginTrial] = {}
+        self.keeping: Keeping | None = None
+        """What the plugin leaves behind for later trials."""
         self.prepared = self._prepare()
 
     @property
@@ -249,7 +252,9 @@ class PluginTrial:
             base_dir=bench.base_dir,
             timeout=None,
             signals=self.signals.waits,
+            keeping=bench.keeping,
         )
+        bench.keeping = self.run.keeping
         bench.trials[self.run.execution_id] = self
         seen.trials.append(self)
         self._tasks = Tasks(self.loop, lambda: None)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.message import Message
+    from yukta_rx.plugins.keeping import Keeping
 
 EXECUTION_ID: Final = "harness"
 
@@ -64,6 +65,7 @@ class WorkflowHarness:
         lookup: payloads by the letter that marbles draw for them.
         step_mode: begin paused.
         answers: what was asked and answered; of a harness before, as if its run went on here.
+        keeping: what plugins left behind; `run.keeping` of a harness before, to the same end.
 
     Raises:
         DefinitionError: the definition is refused; lists every fault.
@@ -85,6 +87,7 @@ class WorkflowHarness:
         lookup: Mapping[str, Any] | None = None,
         step_mode: bool = False,
         answers: InputRequestStore | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self._store = answers
         overrides = dict(settings or {})
@@ -103,6 +106,7 @@ class WorkflowHarness:
             "settings": in_force,
             "base_dir": base_dir,
             "step_mode": step_mode,
+            "keeping": keeping,
             "start_child": LocalChildren(
                 {it.definition.workflow_id: it for it in others},
                 settings=in_force,
