@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from yukta_rx.errors import BadRequestError, CursorExpiredError, TooManyStreamsError
-from yukta_rx.observe.feed import base36, parse_id
+from yukta_rx.observe.event_ids import base36, parse_id
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.testing.clock import virtual_time
 

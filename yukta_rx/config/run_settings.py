@@ -232,6 +232,15 @@ class StreamingGroup(Group):
     replay_max_bytes: ByteSize = setting(
         ByteSize(64 * 1024 * 1024), "What these may take, roughly.", feature="OBS-01", ge=1
     )
+    stored_events: int = setting(
+        100_000,
+        "Events that a durable store keeps for clients that resume.",
+        feature="OBS-01",
+        ge=1,
+    )
+    stored_for: timedelta | None = setting(
+        None, "Older events go from a durable store; unset keeps them.", feature="OBS-01"
+    )
     max_streams: int = setting(
         1000, "Event streams that may be open; one more is refused (429).", feature="OBS-01", ge=1
     )
@@ -313,9 +322,20 @@ class ResultsGroup(Group):
     max_executions: int = setting(200, "Runs whose results are kept.", feature="OBS-03", ge=1)
     max_bytes: ByteSize = setting(
         ByteSize(256 * 1024 * 1024),
-        "What the results of all runs may take, roughly.",
+        "What the results of all runs may take in memory, roughly.",
         feature="OBS-03",
         ge=1,
+    )
+    stored_runs: int = setting(
+        500,
+        "Ended runs whose results a durable store keeps; live ones stay.",
+        feature="OBS-03",
+        ge=0,
+    )
+    stored_for: timedelta | None = setting(
+        None,
+        "Older runs lose their results in a durable store; unset keeps them.",
+        feature="OBS-03",
     )
 
 

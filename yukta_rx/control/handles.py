@@ -145,7 +145,7 @@ class Execution:
         Raises:
             CursorExpiredError: nothing of it is kept any more.
         """
-        channel = self._engine.results.get(self.execution_id)
+        channel = await self._engine.results.open(self.execution_id)
         if channel is None:
             raise CursorExpiredError(
                 f"the results of run {self.execution_id} are no longer kept", oldest=None

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from yukta_rx.model.events import SAMPLE_TYPES
-from yukta_rx.observe.feed import CAPACITY, COALESCE_MS, Entry, parse_id, sample_key
+from yukta_rx.observe.feed import CAPACITY, COALESCE_MS, Entry, sample_key
 from yukta_rx.observe.frames import Frame, closing
 from yukta_rx.observe.journal import Gap
 from yukta_rx.observe.reader import Reader
@@ -81,15 +81,7 @@ class Inbox(Reader[Entry]):
         Args:
             after: the id of an event; None begins with what happens from now on.
         """
-        feed, reason, behind = self._feed, None, self._feed.head_seq
-        if after is not None:
-            place = parse_id(after)
-            if place is None or place[0] != feed.epoch or place[1] > behind:
-                reason = "epoch"
-            elif place[1] + 1 < feed.oldest_seq:
-                reason = "evicted"
-            else:
-                behind = place[1]
+        reason, behind = self._feed.place(after)
         self._first += self._feed.greeting(
             self.filters, behind, coalesce_ms=COALESCE_MS, reset=reason
         )
@@ -97,10 +89,10 @@ class Inbox(Reader[Entry]):
 
     def resume(self, behind: int) -> None:
         """Begin behind the event of this number; what is no longer kept is lost, and told."""
-        missing = self._feed.oldest_seq - 1 - behind
+        missing = self._feed.oldest_held - 1 - behind
         if missing > 0:
             self._tell_lost(None, missing)
-        self._catch_up(max(behind, self._feed.oldest_seq - 1))
+        self._catch_up(max(behind, self._feed.oldest_held - 1))
 
     def _catch_up(self, behind: int) -> None:
         feed = self._feed

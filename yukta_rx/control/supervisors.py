@@ -21,7 +21,8 @@ from yukta_rx.control.supervision import Proposal, drive, event_of, supervisor_o
 from yukta_rx.errors import ConfigError, Fault, ValidationError
 from yukta_rx.model.codec import loads_external
 from yukta_rx.model.events import EVENT_TYPES, SAMPLE_TYPES
-from yukta_rx.observe.feed import CAPACITY, Entry, parse_id
+from yukta_rx.observe.event_ids import parse_id
+from yukta_rx.observe.feed import CAPACITY, Entry
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.rx import LoopScheduler
@@ -277,6 +278,7 @@ class SupervisorHost:
                 EventFilter() if samples else _FACTS,
                 after=place,
                 capacity=self._floor.settings.streaming.replay_events,
+                stored=False,
             )
             self._tasks.spawn(self._hand_out(self._source), "yukta supervisors")
 

@@ -22,27 +22,29 @@ _OF_RECORDING: Final = 1 << 60
 
 
 class Hold:
-    """Holds the edges of a circuit, from its start on if it has not begun."""
+    """Holds the edges of a circuit, from its start on if it has not begun.
 
-    __slots__ = ("_circuit", "_edges", "on")
+    Several may hold it, each once; it goes on when all have let go.
+    """
+
+    __slots__ = ("_circuit", "_edges", "_holders")
 
     def __init__(self) -> None:
-        self.on = False
+        self._holders = 0
         self._circuit: Circuit | None = None
         self._edges: list[Edge] = []
 
     def begin(self, circuit: Circuit) -> None:
         """The circuit has started."""
         self._circuit = circuit
-        if self.on:
+        if self._holders:
             self._withhold(circuit)
 
     def set(self, on: bool) -> None:
         """Hold, or let go."""
-        if on is self.on:
-            return
-        self.on = on
-        if self._circuit is None:
+        before = self._holders
+        self._holders += 1 if on else -1
+        if self._circuit is None or (before and self._holders):
             return
         if on:
             self._withhold(self._circuit)

@@ -14,20 +14,19 @@ Feature: OBS-01.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from yukta_rx.errors import (
-    BadRequestError,
-    CursorExpiredError,
-    TooManyStreamsError,
-)
+from yukta_rx.errors import BadRequestError, CursorExpiredError
 from yukta_rx.model.events import SAMPLE_TYPES, ExecutionEvent
 from yukta_rx.model.weight import weigh
 from yukta_rx.observe.circle import Circle, CircleKey
+from yukta_rx.observe.event_ids import base36, parse_id
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.frames import RETRY_MS, Frame, closing
 from yukta_rx.observe.journal import Gap
+from yukta_rx.observe.replay import PastEvents
 from yukta_rx.observe.ring import OVERHEAD, Ring
+from yukta_rx.observe.stream_cap import StreamCap
 from yukta_rx.observe.subscription import FeedSubscription
 
 if TYPE_CHECKING:
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.metrics import Meters
     from yukta_rx.observe.circle import Outlet
+    from yukta_rx.observe.event_log import EventLog
     from yukta_rx.streams.clock import LoopClock
 
 CAPACITY: Final = 256
@@ -43,7 +43,6 @@ CAPACITY: Final = 256
 
 COALESCE_MS: Final = 500
 COALESCE_RANGE: Final = (100, 10_000)
-RETRY_LATER: Final = 5.0
 
 WANTS_ALL: Final = EventFilter()
 
@@ -78,42 +77,6 @@ class Entry:
         return shown if self.id is None else {"id": self.id} | shown
 
 
-class StreamCap:
-    """Counts open streams; use it as a context manager around one of them.
-
-    Args:
-        limit: how many may be open.
-    """
-
-    __slots__ = ("limit", "open")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.open = 0
-
-    def take(self) -> None:
-        """Count one more.
-
-        Raises:
-            TooManyStreamsError: that would be one too many.
-        """
-        if self.open >= self.limit:
-            detail = f"{self.open} event streams are open, as many as are allowed"
-            raise TooManyStreamsError(detail, retry_after=RETRY_LATER)
-        self.open += 1
-
-    def give(self) -> None:
-        """Count one less."""
-        self.open -= 1
-
-    def __enter__(self) -> Self:
-        self.take()
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self.give()
-
-
 class FeedPage(NamedTuple):
     """Some events of the feed.
 
@@ -136,9 +99,10 @@ class EventFeed:
         settings: the settings in force.
         meters: where losses are counted.
         epoch: names this life of the feed; the time in base 36 unless given.
+        log: writes events to a durable store, where numbers go on over restarts; None for none.
 
     Attributes:
-        epoch: first half of every id; an id of another epoch is of another life.
+        epoch: first half of the ids of this life.
         cap: counts open streams; the server's other streams count here too.
         on_listen: called when a subscriber comes who takes samples.
         lost_events: counts the events that slow subscribers lost.
@@ -152,10 +116,14 @@ class EventFeed:
         meters: Meters,
         *,
         epoch: str | None = None,
+        log: EventLog | None = None,
     ) -> None:
         group = settings.streaming
         self.clock = clock
+        if log is not None:
+            epoch = log.epoch
         self.epoch = epoch if epoch is not None else base36(int(clock.wall().timestamp() * 1000))
+        self.log = log
         self.cap = StreamCap(group.max_streams)
         self.lost_events = meters.counter("yukta.tracker.dropped", type="event", kind="sse")
         self.lost_samples = meters.counter("yukta.tracker.dropped", type="sample", kind="sse")
@@ -165,6 +133,10 @@ class EventFeed:
         self._size = group.replay_events
         self._max_weight = int(group.replay_max_bytes)
         self._ring: Ring[Entry] = Ring()
+        if log is not None:
+            self._ring = Ring(log.newest - len(log.recent))
+            for seq, event in log.recent:
+                self._ring.append(self.entry_of(seq, event), OVERHEAD + weigh(event.data))
         self._subscriptions: set[FeedSubscription] = set()
         self._alone: set[FeedSubscription] = set()  # those in no circle
         self._circles: dict[CircleKey, Circle] = {}
@@ -178,8 +150,18 @@ class EventFeed:
 
     @property
     def oldest_seq(self) -> int:
-        """Number of the oldest event in the ring; one more than `head_seq` if it is empty."""
+        """Number of the oldest event that is kept; one more than `head_seq` if there is none."""
+        first = self._ring.first
+        return first if self.log is None else min(first, self.log.oldest)
+
+    @property
+    def oldest_held(self) -> int:
+        """Number of the oldest event in memory; one more than `head_seq` if there is none."""
         return self._ring.first
+
+    def holds(self, behind: int) -> bool:
+        """Whether memory has all events behind a number."""
+        return behind + 1 >= self._ring.first
 
     @property
     def last_id(self) -> str:
@@ -198,7 +180,11 @@ class EventFeed:
 
     def id_of(self, seq: int) -> str:
         """Return the id of an event by its number."""
-        return f"{self.epoch}:{seq}"
+        return f"{self.epoch}:{seq}" if self.log is None else self.log.id_of(seq)
+
+    def entry_of(self, seq: int, event: ExecutionEvent) -> Entry:
+        """An event as readers get it."""
+        return Entry(event, self.id_of(seq))
 
     def samples(self, execution_id: str, session_id: str, workflow_id: str) -> bool:
         """Whether any subscriber takes samples of a run."""
@@ -221,6 +207,8 @@ class EventFeed:
         seq = ring.last + 1
         entry, weight = Entry(event, self.id_of(seq)), OVERHEAD + weigh(event.data)
         ring.append(entry, weight)
+        if self.log is not None:
+            self.log.add(seq, event, weight)
         while len(ring) > self._size or (ring.weight > self._max_weight and len(ring) > 1):
             ring.pop()
         if event.type == "execution.finished":
@@ -290,6 +278,7 @@ class EventFeed:
         coalesce_ms: int = COALESCE_MS,
         capacity: int = CAPACITY,
         heartbeat: bool = False,
+        stored: bool = True,
     ) -> FeedSubscription:
         """Begin to listen, from now on or behind an event that one has.
 
@@ -303,6 +292,7 @@ class EventFeed:
             coalesce_ms: how often samples are delivered at most, 100 to 10,000 ms.
             capacity: events that may wait unread before the oldest are dropped.
             heartbeat: whether to send `stream.heartbeat` now and then.
+            stored: whether events that memory no longer holds come from a durable store.
 
         Raises:
             TooManyStreamsError: too many streams are open.
@@ -321,21 +311,26 @@ class EventFeed:
         made = FeedSubscription(
             self, filters, coalesce_ms=coalesce_ms, capacity=capacity, heartbeat=heartbeat
         )
-        reason, seq = self._place(after)
-        if reason is None:
-            made.begin(seq, self._wanted(filters, seq))
-        else:
-            made.begin(seq, [], reset=reason)
+        reason, seq = self.place(after, stored=stored)
+        made.begin(seq, reset=reason)
         if self.closed:
             made.finish(closing("shutting_down"))
             return made
         self._subscriptions.add(made)
+        if self.log is None or self.holds(seq):
+            self.join(made, seq)
+        else:
+            made.past = PastEvents(self, self.log, filters, seq)
+        return made
+
+    def join(self, made: FeedSubscription, behind: int) -> None:
+        """A subscription that memory has everything for takes part from here on."""
+        made.catch_up(self._wanted(made.filters, behind))
         self._alone.add(made)
-        if filters.takes_samples:
+        if made.filters.takes_samples:
             self._sampling.add(made)
             self._catch_up(made)
             self.on_listen()
-        return made
 
     def read(self, filters: EventFilter, after: str | None, limit: int) -> FeedPage:
         """Return events behind a place, without waiting.
@@ -349,21 +344,50 @@ class EventFeed:
             BadRequestError: code `invalid_cursor`: that is no place in a feed.
             CursorExpiredError: the place is not known any more; `oldest` is the first that is.
         """
-        ring = self._ring
-        gap = None
+        seq, gap = self._begin(after, self._ring.first, stored=False)
+        return self._held(filters, seq, limit, gap)
+
+    async def page(self, filters: EventFilter, after: str | None, limit: int) -> FeedPage:
+        """As `read`, and what memory no longer holds comes from where it is stored, if it is.
+
+        Raises:
+            BadRequestError: see `read`.
+            CursorExpiredError: see `read`.
+            StoreUnavailableError: the store gives no answer.
+        """
+        if self.log is None:
+            return self.read(filters, after, limit)
+        seq, gap = self._begin(after, self.oldest_seq, stored=True)
+        past = PastEvents(self, self.log, filters, seq)
+        items: list[dict[str, Any]] = []
+        while len(items) < limit and not past.over:
+            for one in await past.entries(limit - len(items)):
+                if isinstance(one, Gap):
+                    gap = (
+                        one if gap is None else Gap(gap.start, one.stop, gap.dropped + one.dropped)
+                    )
+                else:
+                    items.append(one.form())
+        if len(items) >= limit:
+            return FeedPage(items, self.id_of(past.behind), gap)
+        rest = self._held(filters, past.behind, limit - len(items), gap)
+        return rest._replace(items=items + rest.items)
+
+    def _begin(self, after: str | None, oldest: int, *, stored: bool) -> tuple[int, Gap | None]:
+        """The number to begin behind, and what is missing before the first event."""
         if after is None:
-            seq = ring.first - 1
-            if seq:
-                gap = Gap(1, seq, seq)
-        else:
-            if parse_id(after) is None:
-                raise BadRequestError(f"no cursor of the feed: {after!a}", code="invalid_cursor")
-            reason, seq = self._place(after)
-            if reason is not None:
-                oldest = self.id_of(ring.first - 1)
-                detail = f"the feed no longer knows {after!a}; it begins behind {oldest}"
-                raise CursorExpiredError(detail, oldest=oldest)
-        entries, seq = ring.find(seq, lambda entry: filters.matches(entry.event), limit)
+            return oldest - 1, Gap(1, oldest - 1, oldest - 1) if oldest > 1 else None
+        if parse_id(after) is None:
+            raise BadRequestError(f"no cursor of the feed: {after!a}", code="invalid_cursor")
+        reason, seq = self.place(after, stored=stored)
+        if reason is not None:
+            begin = self.id_of(oldest - 1)
+            detail = f"the feed no longer knows {after!a}; it begins behind {begin}"
+            raise CursorExpiredError(detail, oldest=begin)
+        return seq, None
+
+    def _held(self, filters: EventFilter, seq: int, limit: int, gap: Gap | None) -> FeedPage:
+        entries, seq = self._ring.find(seq, lambda entry: filters.matches(entry.event), limit)
         return FeedPage([entry.form() for entry in entries], self.id_of(seq), gap)
 
     def entry(self, seq: int) -> Entry | None:
@@ -422,17 +446,27 @@ class EventFeed:
         for subscription in tuple(self._subscriptions):
             subscription.finish(last)
 
-    def _place(self, after: str | None) -> tuple[str | None, int]:
-        """Where to begin: why it cannot be behind `after`, and the number to begin behind."""
+    def place(self, after: str | None, *, stored: bool = False) -> tuple[str | None, int]:
+        """Where to begin: why it cannot be behind `after`, and the number to begin behind.
+
+        Args:
+            after: an id; None is what happens from now on.
+            stored: whether it is enough that the event is stored; else memory must have the next.
+        """
         head = self._ring.last
         if after is None:
             return None, head
         place = parse_id(after)
-        if place is None or place[0] != self.epoch or place[1] > head:
+        if place is None:
             return "epoch", head
-        if place[1] + 1 < self._ring.first:
-            return "evicted", head
-        return None, place[1]
+        reason = None
+        if self.log is not None:
+            reason = self.log.unknown(place, head)
+        elif place.epoch != self.epoch or place.seq > head:
+            reason = "epoch"
+        if reason is None and not self.holds(place.seq) and (self.log is None or not stored):
+            reason = "evicted"
+        return reason, head if reason is not None else place.seq
 
     def _wanted(self, filters: EventFilter, after: int) -> list[int]:
         ring = self._ring
@@ -452,14 +486,6 @@ class EventFeed:
                     made.offer_sample(key, entry)
 
 
-def parse_id(text: str) -> tuple[str, int] | None:
-    """Return epoch and number of an event's id, None if it is none."""
-    epoch, colon, number = text.rpartition(":")
-    if not colon or not (number.isascii() and number.isdecimal() and len(number) <= 18):
-        return None
-    return epoch, int(number)
-
-
 def sample_key(event: ExecutionEvent) -> SampleKey:
     """What a sample is the newest of."""
     what = event.node_id or ""
@@ -467,13 +493,3 @@ def sample_key(event: ExecutionEvent) -> SampleKey:
         data = event.data
         what = f"{data.get('source')} {data.get('target')} {data.get('sourcePort', '')}"
     return event.execution_id, event.type, what
-
-
-def base36(number: int) -> str:
-    """Return a number of zero or more in digits and small letters."""
-    digits = ""
-    while True:
-        number, digit = divmod(number, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
-        if not number:
-            return digits

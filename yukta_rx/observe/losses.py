@@ -64,10 +64,10 @@ class Ledger:
             How many messages that were, by reason.
         """
         added: dict[str, int] = {}
-        for node_id, reason, count in run.losses():
+        for node_id, reason, count, sample in run.losses():
             # What an operator dropped counts as discarded, and an event has told it.
             told = self.count("edge", node_id, _HELD) if reason == _DISCARDED else 0
-            self.add("edge", reason, count - told, node_id)
+            self.add("edge", reason, count - told, node_id, sample)
             added[reason] = added.get(reason, 0) + count - told
         return added
 
@@ -118,6 +118,8 @@ class LossBook:
         self._logs = logs
         self._telemetry = telemetry
         results.on_drop = self._late_result
+        if results.recorder is not None:
+            results.recorder.on_altered = self._altered
         results.on_clear = lambda channel: self._cleared("results", channel)
         logs.on_clear = lambda channel: self._cleared("log", channel)
 
@@ -140,8 +142,13 @@ class LossBook:
         ):
             if channel is not None:
                 ledger.add(place, "retention", channel.lost)
+        ledger.add("results", "unwritten", self.unwritten(execution_id))
         items = list(ledger.items())
         return {"lossless": not items, "items": items}
+
+    def unwritten(self, execution_id: str) -> int:
+        """How many results of a run could not be written to their durable store so far."""
+        return self._results.unwritten(execution_id)
 
     # -- what was lost
 
@@ -187,6 +194,11 @@ class LossBook:
     def _late_result(self, execution_id: str) -> None:
         self._telemetry.dropped("result", "late")
         self._add(execution_id, "results", "late", 1)
+
+    def _altered(self, execution_id: str, node_id: str | None) -> None:
+        """A result was stored with marks in place of what JSON cannot say."""
+        self._telemetry.dropped("result", "unserialisable")
+        self._add(execution_id, "results", "unserialisable", 1, node_id)
 
     def _cleared(self, place: str, channel: ResultChannel | LogChannel) -> None:
         """All of a channel was let go before its run was."""

@@ -14,14 +14,15 @@ from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.weight import weigh
 from yukta_rx.observe.frames import Frame, json_safe
-from yukta_rx.observe.journal import HELD, Journal, JournalReader, Kept, Page
-from yukta_rx.observe.ring import OVERHEAD
+from yukta_rx.observe.journal import HELD, Gap, Journal, JournalReader, Kept, Page
+from yukta_rx.observe.ring import OVERHEAD, Ring
 from yukta_rx.observe.stores import JournalStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from yukta_rx.config.settings import Settings
+    from yukta_rx.observe.result_recorder import ResultRecorder
     from yukta_rx.streams.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,15 @@ class ResultChannel(Journal[ResultEvent]):
 
     __slots__ = ("_ends", "_store", "execution_id", "session_id")
 
-    def __init__(self, execution_id: str, session_id: str, store: ResultStore, keep: int) -> None:
-        super().__init__(store.budget, keep, HELD)
+    def __init__(
+        self,
+        execution_id: str,
+        session_id: str,
+        store: ResultStore,
+        keep: int,
+        ring: Ring[Kept[ResultEvent]] | None = None,
+    ) -> None:
+        super().__init__(store.budget, keep, HELD, ring)
         self.execution_id = execution_id
         self.session_id = session_id
         self._store = store
@@ -71,6 +79,14 @@ class ResultChannel(Journal[ResultEvent]):
         """Return the results behind a cursor, as `ResultEvent`; None is the beginning."""
         return self.page(after, None, limit)
 
+    async def fetch(self, after: int | None = None, limit: int = 50) -> Page:
+        """As `read`, and what is no longer in memory comes from where it is stored, if it is.
+
+        Raises:
+            StoreUnavailableError: the store gives no answer.
+        """
+        return self.read(after, limit)
+
     def follow(self, after: int | None = None) -> JournalReader[ResultEvent]:
         """Read on from a cursor until EXECUTION_END; gives `ResultEvent` and `Gap`.
 
@@ -94,18 +110,118 @@ class ResultChannel(Journal[ResultEvent]):
                 end.frame = None
 
 
+class RecordedChannel(ResultChannel):
+    """The results of one run, which are also written to a store; memory holds the newest.
+
+    Readers see no difference: what memory does not hold comes from the store. So nothing is ever
+    missing here, and no end says that something was.
+
+    Attributes:
+        hold: holds the run back, or lets it go on.
+    """
+
+    __slots__ = ("_recorder", "hold")
+
+    def __init__(
+        self,
+        execution_id: str,
+        session_id: str,
+        store: ResultStore,
+        keep: int,
+        recorder: ResultRecorder,
+        last: int = 0,
+    ) -> None:
+        super().__init__(execution_id, session_id, store, keep, Ring(last))
+        self._recorder = recorder
+        self.hold: Callable[[bool], None] | None = None
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether the oldest items are gone."""
+        return False
+
+    @property
+    def lost(self) -> int:
+        """How many items were here and are gone."""
+        return 0
+
+    def add(
+        self, item: ResultEvent, at: float, weight: int, *, counted: bool = True
+    ) -> Kept[ResultEvent]:
+        """Add an item, and have it written."""
+        kept = super().add(item, at, weight, counted=counted)
+        self._recorder.add(self.execution_id, item, weight, self.hold)
+        return kept
+
+    async def fetch(self, after: int | None = None, limit: int = 50) -> Page:
+        """Return the results behind a cursor, from the store where memory does not hold them."""
+        cursor = min(after or 0, self.last)
+        if self.holds(cursor):
+            return self.read(cursor, limit)
+        items = await self.past(cursor, limit)
+        if not items:
+            return self.read(cursor, limit)
+        over = self.ended and items[-1].cursor >= self.last
+        gap = gap_before(items[0].cursor, cursor)
+        return Page(items, None if over else items[-1].cursor, gap)
+
+    def holds(self, cursor: int) -> bool:
+        """Whether memory has everything behind a cursor."""
+        return cursor + 1 >= self._ring.first
+
+    async def past(self, after: int, limit: int) -> list[ResultEvent]:
+        """Results behind a cursor, from the store."""
+        return await self._recorder.read(self.execution_id, after, limit)
+
+    def follow(self, after: int | None = None) -> JournalReader[ResultEvent]:
+        """Read on from a cursor until the end."""
+        return RecordedReader(self, after)
+
+
+class RecordedReader(JournalReader[ResultEvent]):
+    """Follows a recorded channel: first what only the store has, then what memory has."""
+
+    __slots__ = ()
+
+    _journal: RecordedChannel
+
+    async def _next(self, limit: int) -> list[Any]:
+        channel = self._journal
+        while not self.closed and not channel.holds(self.cursor):
+            items = await channel.past(self.cursor, limit)
+            if not items:
+                # Retention took them; what memory has says so.
+                break
+            gap = gap_before(items[0].cursor, self.cursor)
+            if gap is not None and self._tells_gaps:
+                self.cursor = gap.stop
+                return [gap]
+            self.cursor = items[-1].cursor
+            return [Kept(item.cursor, item, 0.0, False) for item in items]
+        return await super()._next(limit)
+
+
+def gap_before(first: int, after: int) -> Gap | None:
+    """What is missing between a cursor and the first result behind it, if anything is."""
+    return Gap(after + 1, first - 1, first - 1 - after) if first > after + 1 else None
+
+
 class ResultStore(JournalStore[ResultChannel]):
     """The results of all runs.
 
     Args:
         settings: the settings in force.
         clock: tells the time.
+        recorder: writes them to a durable store; None where there is none.
 
     Attributes:
         on_drop: called with the id of a run of which a result came after its end.
+        recorder: the same.
     """
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock, recorder: ResultRecorder | None = None
+    ) -> None:
         group = settings.results
         super().__init__(
             clock,
@@ -116,14 +232,52 @@ class ResultStore(JournalStore[ResultChannel]):
         )
         self._retained = group.retained_events
         self.on_drop: Callable[[str], None] = lambda _execution_id: None
+        self.recorder = recorder
 
-    def channel(self, execution_id: str, session_id: str) -> ResultChannel:
-        """Return the channel of a run, made if it is new."""
-        known = self.get(execution_id)
-        if known is not None:
-            return known
-        made = ResultChannel(execution_id, session_id, self, self._retained)
-        return self.keep(execution_id, made)
+    def channel(
+        self,
+        execution_id: str,
+        session_id: str,
+        hold: Callable[[bool], None] | None = None,
+    ) -> ResultChannel:
+        """Return the channel of a run, made if it is new.
+
+        Args:
+            execution_id: the run.
+            session_id: its session.
+            hold: holds the run back while a durable store is behind, or lets it go on.
+        """
+        channel = self.get(execution_id)
+        if channel is None:
+            channel = self.keep(execution_id, self._made(execution_id, session_id))
+        if hold is not None and isinstance(channel, RecordedChannel):
+            channel.hold = hold
+        return channel
+
+    def _made(self, execution_id: str, session_id: str, last: int = 0) -> ResultChannel:
+        if self.recorder is None:
+            return ResultChannel(execution_id, session_id, self, self._retained)
+        return RecordedChannel(execution_id, session_id, self, self._retained, self.recorder, last)
+
+    async def open(self, execution_id: str) -> ResultChannel | None:
+        """Return the channel of a run, also of one that only a durable store still has.
+
+        Raises:
+            StoreUnavailableError: the store gives no answer.
+        """
+        channel = self.get(execution_id)
+        if channel is None and self.recorder is not None:
+            last = await self.recorder.last(execution_id)
+            # By now it may have begun to publish.
+            channel = self.get(execution_id)
+            if channel is None and last is not None:
+                channel = self._made(execution_id, "", last)
+                channel.ended = True
+        return channel
+
+    def unwritten(self, execution_id: str) -> int:
+        """How many results of a run could not be written to their durable store so far."""
+        return 0 if self.recorder is None else self.recorder.unwritten(execution_id)
 
     def refuse(self, execution_id: str) -> None:
         """Count a result that came after the end of its run."""

@@ -5,10 +5,12 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from yukta_rx.observe.frames import Frame
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.observe.frames import Frame, closing
 from yukta_rx.observe.journal import Gap
 from yukta_rx.observe.reader import Reader
 
@@ -18,7 +20,10 @@ if TYPE_CHECKING:
     from yukta_rx.observe.circle import Circle, Outlet
     from yukta_rx.observe.feed import Entry, EventFeed, SampleKey
     from yukta_rx.observe.filters import EventFilter
+    from yukta_rx.observe.replay import PastEvents
     from yukta_rx.streams.clock import Timer
+
+log = logging.getLogger(__name__)
 
 HEARTBEAT: Final = 5.0
 """Seconds between two `stream.heartbeat`."""
@@ -38,6 +43,7 @@ class FeedSubscription(Reader[Frame]):
         wants_all: whether that is everything.
         dropped: events that it lost because it read too slowly.
         circle: with whom it waits, while it has everything and its frames need no task.
+        past: where it reads what memory no longer holds, before it takes part.
     """
 
     __slots__ = (
@@ -62,6 +68,7 @@ class FeedSubscription(Reader[Frame]):
         "circle",
         "dropped",
         "filters",
+        "past",
         "wants_all",
     )
 
@@ -96,19 +103,23 @@ class FeedSubscription(Reader[Frame]):
         self._ticked = False
         self._outlet: Outlet | None = None
         self.circle: Circle | None = None
+        self.past: PastEvents | None = None
         if heartbeat:
             self._beat_later()
 
     # -- told by the feed
 
-    def begin(self, after: int, backlog: Iterable[int], *, reset: str | None = None) -> None:
-        """Begin behind an event, with those that the subscriber has missed."""
-        self._pending = deque(backlog)
-        self._room = self._capacity + len(self._pending)
+    def begin(self, after: int, *, reset: str | None = None) -> None:
+        """Begin behind an event; say so."""
         coalesce_ms = round(self._coalesce * 1000)
         self._first += self._feed.greeting(
             self.filters, after, coalesce_ms=coalesce_ms, reset=reset
         )
+
+    def catch_up(self, backlog: Iterable[int]) -> None:
+        """Get the events that the subscriber has missed, and take part from here on."""
+        self._pending = deque(backlog)
+        self._room = self._capacity + len(self._pending)
 
     def offer(self, seq: int) -> None:
         """A wanted event happened."""
@@ -160,6 +171,27 @@ class FeedSubscription(Reader[Frame]):
 
     # -- reading
 
+    async def _next(self, limit: int) -> list[Frame]:
+        while (past := self.past) is not None and not self.closed:
+            if self._first:
+                return self._pull(limit)
+            ends = self._last is not None or self._over_now
+            frames = [] if ends else await self._of_the_past(past, limit)
+            if frames:
+                return frames
+            self.past = None
+            if not ends and self._last is None:
+                self._feed.join(self, past.behind)
+        return await super()._next(limit)
+
+    async def _of_the_past(self, past: PastEvents, limit: int) -> list[Frame]:
+        try:
+            return await past.frames(limit)
+        except StoreUnavailableError as error:
+            log.warning("a stream ends, since events cannot be read: %s", error)
+            self.finish(closing("store_unavailable"))
+            return []
+
     @property
     def has_samples(self) -> bool:
         """Whether samples wait."""
@@ -168,6 +200,8 @@ class FeedSubscription(Reader[Frame]):
     @property
     def position(self) -> str:
         """The id up to which everything was handed out: what to resume behind."""
+        if self.past is not None:
+            return self._feed.id_of(self.past.behind)
         if self.circle is not None and self.circle.first is not None:
             return self._feed.id_of(self.circle.first - 1)
         if self._lost:

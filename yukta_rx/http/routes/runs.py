@@ -74,7 +74,7 @@ async def run_workflow(call: Call) -> web.StreamResponse:
     detail = await gateway.wait(begun.execution_id, max(0.0, over - clock()))
     if detail is None:
         return _started(call, begun, status=202)
-    items, truncated = _results(call, begun.execution_id)
+    items, truncated = await _results(call, begun.execution_id)
     return call.json({"execution": detail, "results": items, "truncated": truncated})
 
 
@@ -181,16 +181,16 @@ def _started(
     return call.json(started.as_dict(), status, headers)
 
 
-def _results(call: Call, execution_id: str) -> tuple[list[dict[str, Any]], bool]:
+async def _results(call: Call, execution_id: str) -> tuple[list[dict[str, Any]], bool]:
     """What reached the terminals, as far as it is kept, and whether something is missing."""
-    channel = call.engine.results.get(execution_id)
+    channel = await call.engine.results.open(execution_id)
     if channel is None:
         return [], True
     items: list[dict[str, Any]] = []
     cursor: int | None = None
     truncated = False
     while True:
-        page = channel.read(cursor, MAX_PAGE)
+        page = await channel.fetch(cursor, MAX_PAGE)
         truncated = truncated or page.gap is not None
         items += [item.as_dict() for item in page.items if item.type is ResultType.RESULT]
         if page.next_cursor is None or not page.items:

@@ -33,8 +33,9 @@ async def events(call: Call) -> web.StreamResponse:
 
 
 async def events_page(call: Call) -> web.StreamResponse:
-    """Return events that the ring still holds."""
-    page = call.engine.feed.read(event_filter(call), call.query["afterCursor"], call.query["limit"])
+    """Return events that are still kept."""
+    wanted, query = event_filter(call), call.query
+    page = await call.engine.feed.page(wanted, query["afterCursor"], query["limit"])
     shown: dict[str, Any] = {"items": page.items, "nextCursor": page.next_cursor}
     if page.gap is not None:
         shown["gap"] = page.gap.as_dict()
@@ -58,11 +59,11 @@ async def progress(call: Call) -> web.StreamResponse:
 async def results(call: Call) -> web.StreamResponse:
     """Stream what reaches the terminals of a run, or return a page of it."""
     execution_id, after = _of_session(call), _number(place_of(call))
-    channel = call.engine.results.get(execution_id)
+    channel = await call.engine.results.open(execution_id)
     if channel is None:
         raise _gone(execution_id, "results")
     if prefers_json(call.header("Accept")):
-        page = channel.read(after, call.query["limit"])
+        page = await channel.fetch(after, call.query["limit"])
         return _answer(call, page, [item.as_dict() for item in page.items])
     return await _follow(call, lambda: channel.follow(after))
 

@@ -1,0 +1,260 @@
+"""ResultRecorder: results of runs on their way to a durable store, and back from there.
+
+Runs whose results come faster than the store takes them are held back; nothing is left out.
+
+Feature: OBS-03.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import msgspec
+
+from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.model.result_lines import encode_result
+from yukta_rx.model.results import ResultEvent, ResultType
+from yukta_rx.observe.frames import showable
+from yukta_rx.observe.write_behind import WriteBehind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from yukta_rx.config.settings import Settings
+    from yukta_rx.durability.stores.results import ResultStore
+    from yukta_rx.errors import StoreUnavailableError
+    from yukta_rx.metrics import Meters
+    from yukta_rx.model.status import TaskStatus
+    from yukta_rx.streams.clock import LoopClock
+
+WAITING: Final = 32 << 20
+"""Bytes of results that may wait to be written before their runs are held back."""
+
+TRIM_EVERY: Final = 100
+"""Runs that end between two looks at what is too old."""
+
+log = logging.getLogger(__name__)
+
+
+class _Waiting(NamedTuple):
+    execution_id: str
+    event: ResultEvent
+
+
+class ResultRecorder:
+    """Owns a store of results, as an async context. Belongs to the loop.
+
+    Args:
+        store: where they are kept.
+        clock: tells the time.
+        settings: how much is kept.
+        meters: where failed writes are counted.
+
+    Attributes:
+        on_altered: told of each result that was written with marks in place of what JSON cannot
+            say: the run, its node.
+    """
+
+    def __init__(
+        self, store: ResultStore, clock: LoopClock, settings: Settings, meters: Meters
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._kept = settings.results
+        self._behind: WriteBehind[_Waiting] = WriteBehind(
+            "results", self._write, clock, meters, WAITING
+        )
+        self._behind.on_room = self._let_go
+        self._held: dict[str, Callable[[bool], None]] = {}
+        self._holds = meters.counter("yukta.tracker.holds")
+        self._ended = TRIM_EVERY
+        self.on_altered: Callable[[str, str | None], None] = lambda _run, _node: None
+
+    async def __aenter__(self) -> Self:
+        """Start to write."""
+        await self._behind.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Write what waits, for a few seconds at the most."""
+        await self._behind.__aexit__(*exc)
+
+    # -- what runs say
+
+    def add(
+        self,
+        execution_id: str,
+        event: ResultEvent,
+        weight: int,
+        hold: Callable[[bool], None] | None,
+    ) -> None:
+        """Have a result written; its run is held back with `hold` if too much waits."""
+        self._behind.put(_Waiting(execution_id, event), weight)
+        if event.type is ResultType.EXECUTION_END:
+            self._release(execution_id)
+        elif self._behind.full and hold is not None and execution_id not in self._held:
+            self._held[execution_id] = hold
+            self._holds.add(1)
+            hold(True)
+
+    def _release(self, execution_id: str) -> None:
+        hold = self._held.pop(execution_id, None)
+        if hold is not None:
+            hold(False)
+
+    def _let_go(self) -> None:
+        for execution_id in tuple(self._held):
+            self._release(execution_id)
+
+    async def written(self) -> None:
+        """Return once all that was said so far is written; at once while writes fail."""
+        await self._behind.written()
+
+    def fault(self) -> StoreUnavailableError | None:
+        """Why nothing can be written; None if it can, as far as is known."""
+        return self._behind.fault()
+
+    def unwritten(self, execution_id: str) -> int:
+        """While writes fail: how many results of a run are not written."""
+        if not self._behind.failing:
+            return 0
+        return sum(one.execution_id == execution_id for one, _ in self._behind.waiting)
+
+    # -- the writer
+
+    async def _write(self, batch: list[_Waiting]) -> None:
+        runs: dict[str, list[ResultEvent]] = {}
+        for execution_id, event in batch:
+            runs.setdefault(execution_id, []).append(event)
+        # All at the same time: a store puts them into one commit.
+        outcomes = await asyncio.gather(
+            *(self._write_run(execution_id, events) for execution_id, events in runs.items()),
+            return_exceptions=True,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        self._ended += sum(event.type is ResultType.EXECUTION_END for _, event in batch)
+        if self._ended >= TRIM_EVERY:
+            await self._trim()
+
+    async def _write_run(self, execution_id: str, events: list[ResultEvent]) -> None:
+        try:
+            await self._write_events(execution_id, events)
+        except UnserialisablePayloadError:
+            # Only what a plugin emitted can be so; a mark stands in its place.
+            made = [_writable(event) for event in events]
+            await self._write_events(execution_id, made)
+            for event, written in zip(events, made, strict=True):
+                if written is not event:
+                    self.on_altered(execution_id, event.node_id)
+
+    async def _write_events(self, execution_id: str, events: list[ResultEvent]) -> None:
+        if events[-1].type is ResultType.EXECUTION_END:
+            await self._store.end(execution_id, events, events[-1].time)
+        else:
+            await self._store.append(execution_id, events)
+
+    async def _trim(self) -> None:
+        kept = self._kept
+        before = None if kept.stored_for is None else self._clock.wall() - kept.stored_for
+        try:
+            await self._store.trim(kept.stored_runs, before)
+        except Exception as error:
+            log.warning("old results are not removed, it is tried again later: %s", error)
+        self._ended = 0
+
+    # -- back again
+
+    async def last(self, execution_id: str) -> int | None:
+        """The cursor of the newest result of a run; None if none is kept.
+
+        Raises:
+            StoreUnavailableError: the store gives no answer.
+        """
+        waiting = self._waiting(execution_id, 0)
+        last = await self._store.last(execution_id)
+        return waiting[-1].cursor if waiting else last
+
+    async def read(self, execution_id: str, after: int, limit: int) -> list[ResultEvent]:
+        """The oldest results behind a cursor, written or not, at most `limit`.
+
+        Raises:
+            StoreUnavailableError: the store gives no answer.
+        """
+        # First, since what waits now may be written by the time that the store answers.
+        waiting = self._waiting(execution_id, after)
+        stored = await self._store.read(execution_id, after, limit)
+        return list(stored.items) if stored is not None and stored.items else waiting[:limit]
+
+    def _waiting(self, execution_id: str, after: int) -> list[ResultEvent]:
+        return [
+            one.event
+            for one, _ in self._behind.waiting
+            if one.execution_id == execution_id and one.event.cursor > after
+        ]
+
+    async def close_run(
+        self,
+        execution_id: str,
+        status: TaskStatus,
+        time: datetime,
+        totals: Mapping[str, int],
+        *,
+        known: bool,
+    ) -> None:
+        """Give the results of a run of an earlier process their end, if they have none.
+
+        Args:
+            execution_id: the run.
+            status: how it ended.
+            time: when.
+            totals: its counters.
+            known: whether that is done also if nothing of it is kept.
+        """
+        last = await self._store.last(execution_id)
+        if last is None:
+            if not known:
+                return
+            last = 0
+        part = await self._store.read(execution_id, last, 1)
+        if part is not None and part.ended:
+            return
+        end = ResultEvent(
+            cursor=last + 1,
+            type=ResultType.EXECUTION_END,
+            time=time,
+            status=status,
+            truncated=status.value == "ABORTED",
+            totals=totals,
+        )
+        await self._store.end(execution_id, [end], time)
+
+
+def _writable(event: ResultEvent) -> ResultEvent:
+    """The result itself if it can be written, else with a mark in place of what JSON cannot say."""
+    message = event.message
+    if message is None:
+        return event
+    shown = message
+    for attempt in (None, showable, _mark):
+        if attempt is not None:
+            parts = {
+                "payload": attempt(message.payload),
+                "headers": attempt(dict(message.headers)),
+            }
+            shown = msgspec.structs.replace(message, uid=message.id, **parts)
+            event = msgspec.structs.replace(event, message=shown)
+        try:
+            encode_result(event)
+        except UnserialisablePayloadError:
+            continue
+        break
+    return event
+
+
+def _mark(value: Any) -> dict[str, str]:
+    return {"unserialisable": type(value).__qualname__}

@@ -1,0 +1,188 @@
+"""WriteBehind: what goes to a store in order, by one task, so that nobody on the loop waits for it.
+
+What waits is written together. A write that fails is tried again until it is done, with pauses that
+grow; nothing is left out meanwhile. Who puts things in asks `full` and has to slow down then.
+
+Features: OBS-01, OBS-03.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
+
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from yukta_rx.metrics import Meters
+    from yukta_rx.streams.clock import LoopClock
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+BATCH: Final = 1000
+BATCH_BYTES: Final = 1 << 20
+"""Items of one write, and their bytes."""
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between attempts at a write that failed: doubled from the first to the longest."""
+
+CLOSING: Final = 5.0
+"""Seconds that a shutdown waits for what is not written yet."""
+
+
+class WriteBehind(Generic[T]):
+    """A queue in front of a store, as an async context. Belongs to the loop.
+
+    Args:
+        what: what is written, in a word or two, such as `results`.
+        write: writes a batch, all of it or in a way that it can be tried again.
+        clock: tells the time.
+        meters: where failed writes are counted.
+        limit: bytes with which it is full.
+
+    Attributes:
+        waiting: what is not written yet, each with its bytes, the oldest first.
+        weight: the bytes of that.
+        full: whether so much waits that no more should come; until half of it is gone.
+        failing: whether the last write failed.
+        on_room: called when it is full no more.
+        on_failure: called when a write has failed.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        write: Callable[[list[T]], Awaitable[None]],
+        clock: LoopClock,
+        meters: Meters,
+        limit: int,
+    ) -> None:
+        self._what = what
+        self._write = write
+        self._clock = clock
+        self._failures = meters.counter("yukta.store.write.failed", type=what)
+        meters.watch(f"yukta.store.{what}.waiting", lambda: len(self.waiting))
+        self._limit = limit
+        self.waiting: deque[tuple[T, int]] = deque()
+        self.weight = 0
+        self.full = False
+        self.failing = False
+        self.on_room: Callable[[], None] = lambda: None
+        self._put = self._done = 0
+        self._watchers: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._idle: asyncio.Future[None] | None = None
+        self._closing = False
+        self._error: Exception | None = None
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+
+    async def __aenter__(self) -> Self:
+        """Start the task that writes."""
+        self._tasks.spawn(self._run(), f"yukta write {self._what}")
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Write what waits, for a few seconds at the most, then stop."""
+        self._closing = True
+        self._wake()
+        try:
+            async with asyncio.timeout(CLOSING):
+                await self._tasks.ended()
+        except TimeoutError:
+            log.error("%d %s were not written and are lost", len(self.waiting), self._what)
+            self._tasks.cancel()
+            await self._tasks.ended()
+        self._tell()
+
+    def put(self, item: T, weight: int) -> None:
+        """Have something written."""
+        self.waiting.append((item, weight))
+        self.weight += weight
+        self._put += 1
+        if self.weight > self._limit:
+            self.full = True
+        if self._idle is not None:
+            self._wake()
+
+    async def written(self) -> None:
+        """Return once all that was put in so far is written; at once while writes fail."""
+        if self._done < self._put and not self.failing and not self._closing:
+            watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watchers.append((self._put, watcher))
+            await watcher
+
+    def fault(self) -> StoreUnavailableError | None:
+        """Why it cannot write; None if it can, as far as is known."""
+        if not self.failing:
+            return None
+        return StoreUnavailableError(f"{self._what} are not written: {self._error}")
+
+    # -- the writer
+
+    async def _run(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            if not self.waiting:
+                if self._closing:
+                    return
+                self._idle = asyncio.get_running_loop().create_future()
+                await self._idle
+                self._idle = None
+                continue
+            batch = self._batch()
+            try:
+                await self._write(batch)
+            except Exception as error:
+                self._failed(error)
+                await self._clock.sleep(pause)
+                pause = min(LONGEST_PAUSE, pause * 2)
+            else:
+                self._written(len(batch))
+                pause = FIRST_PAUSE
+
+    def _batch(self) -> list[T]:
+        batch: list[T] = []
+        weight = 0
+        for item, size in self.waiting:
+            if len(batch) >= BATCH or (batch and weight + size > BATCH_BYTES):
+                break
+            batch.append(item)
+            weight += size
+        return batch
+
+    def _written(self, count: int) -> None:
+        if self.failing:
+            log.warning("%s are written again", self._what)
+        self.failing = False
+        for _ in range(count):
+            self.weight -= self.waiting.popleft()[1]
+        self._done += count
+        self._tell()
+        if self.full and 2 * self.weight <= self._limit:
+            self.full = False
+            self.on_room()
+
+    def _failed(self, error: Exception) -> None:
+        self._failures.add(1)
+        if not self.failing:
+            log.error("%s are not written, it is tried again: %s", self._what, error)
+        self.failing, self._error = True, error
+        self._tell()
+
+    def _tell(self) -> None:
+        over = self.failing or self._closing
+        while self._watchers and (over or self._watchers[0][0] <= self._done):
+            watcher = self._watchers.popleft()[1]
+            if not watcher.done():
+                watcher.set_result(None)
+
+    def _wake(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
