@@ -260,7 +260,8 @@ class CheckpointLog(Generic[R]):
         except StoreUnavailableError as failure:
             error = failure
         except OSError as failure:
-            error = unavailable(self.folder / name_of(self._number), "cannot be written", failure)
+            path = Path(failure.filename or self.folder / name_of(self._number))
+            error = unavailable(path, "cannot be written", failure)
         except Exception as failure:
             log.exception("checkpoints could not be written")
             error = StoreUnavailableError(f"{self.folder}: cannot be written: {failure!r}")

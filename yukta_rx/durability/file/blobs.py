@@ -16,7 +16,13 @@ import threading
 from hashlib import sha256 as hash_of
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from yukta_rx.durability.file._folder import atomic_write, fsync_dir, make_folder, unavailable
+from yukta_rx.durability.file._folder import (
+    atomic_write,
+    fsync_dir,
+    make_folder,
+    unavailable,
+    write_all,
+)
 from yukta_rx.durability.file._names import id_of, name_of
 from yukta_rx.durability.stores.blobs import Owner, checked
 from yukta_rx.errors import StoreUnavailableError
@@ -90,16 +96,19 @@ class FileBlobStore:
             OSError: they could not be written.
             StoreUnavailableError: the same.
         """
-        name = self._owned(owner) / sha256
-        if name.exists():
-            return
-        kept = self._object(sha256)
+        name, kept = self._owned(owner) / sha256, self._object(sha256)
         with self._lock:
-            if not self._sound(kept, len(data)):
+            size = _size(kept)
+            if size is None:
                 self._made(kept.parent, self._objects)
                 atomic_write(kept, data)
                 self.size += len(data)
-            self._link(kept, name)
+            elif size != len(data):
+                # In place, so that those who have it already have it again.
+                _rewrite(kept, data)
+                self.size += len(data) - size
+            if not name.exists():
+                self._link(kept, name)
 
     def share(self, owner: Owner, sha256: str) -> None:
         """Keep what is kept already for one more owner. Blocks.
@@ -122,13 +131,6 @@ class FileBlobStore:
         with contextlib.suppress(FileExistsError):
             os.link(kept, name)
         fsync_dir(name.parent)
-
-    def _sound(self, kept: Path, size: int) -> bool:
-        """Whether a blob is there; what has another size was damaged, and is written anew."""
-        try:
-            return kept.stat().st_size == size
-        except FileNotFoundError:
-            return False
 
     def _put(self, owner: Owner, data: bytes) -> Blob:
         blob = Blob(hash_of(data).hexdigest(), len(data))
@@ -213,6 +215,23 @@ class FileBlobStore:
 
     def _owned(self, owner: Owner) -> Path:
         return self._owners / owner.store / name_of(owner.run)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _rewrite(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.ftruncate(fd, len(data))
+        write_all(fd, data, 0)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _inside(folder: Path) -> Iterator[Path]:
