@@ -43,6 +43,11 @@ CONFIG = """
 [checks.negative_data_rejection]
 # A condition that does not hold is answered before the body is looked at.
 expected-statuses = [400, 401, 403, 404, 405, 406, 409, 412, 413, 422, 428, 429]
+
+[parameters]
+# What nobody could guess; the last one there is not.
+"path.executionId" = {runs}
+"path.nodeId" = ["numbers", "say", "start", "nobody"]
 """
 
 
@@ -60,9 +65,9 @@ if EXAMPLES == BRIEF:
 async def test_a_stranger_who_reads_the_document_finds_no_fault(
     server: Any, client: Any, make: Any, tmp_path: Path
 ) -> None:
-    await client.session_with(make.line(), make.echo())
+    runs = await some_runs(client, make)
 
-    await finds_no_fault(server, tmp_path, CHECKS)
+    await finds_no_fault(server, tmp_path, runs, CHECKS)
 
 
 @pytest.mark.slow
@@ -77,15 +82,28 @@ async def test_a_stranger_with_a_key_of_any_role_finds_no_fault(
         keys.append({"name": f"one-{role}", "key": text, "role": role, "sessions": ["s"]})
     async with Engine(Settings(api_keys=keys)) as engine, HttpServer(engine, port=0) as server:
         admin = await connect(server, headers={"X-API-Key": KEYS["ADMIN"]})
-        await admin.session_with(make.line(), make.echo())
+        runs = await some_runs(admin, make)
 
         checks = [check for check in CHECKS if check not in NEED_EVERYTHING]
-        await finds_no_fault(server, tmp_path, checks, "--header", f"X-API-Key: {key}")
+        await finds_no_fault(server, tmp_path, runs, checks, "--header", f"X-API-Key: {key}")
 
 
-async def finds_no_fault(server: Any, tmp_path: Path, checks: list[str], *options: str) -> None:
+async def some_runs(client: Any, make: Any) -> list[str]:
+    """Workflows in a session, and runs of them: one that goes on, one paused, one that ended."""
+    await client.session_with(make.line(), make.echo(), make.chatty(count=0, every_ms=200))
+    goes_on = await client.start("chatty")
+    paused = await client.start("chatty")
+    await client.ok("POST", f"/api/executions/{paused}/pause")
+    ended = await client.start("echo", {"a": 1})
+    await client.ended(ended)
+    return [goes_on, paused, ended, "nobody"]
+
+
+async def finds_no_fault(
+    server: Any, tmp_path: Path, runs: list[str], checks: list[str], *options: str
+) -> None:
     """Let schemathesis look at every route of a server."""
-    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    (tmp_path / "schemathesis.toml").write_text(CONFIG.format(runs=runs))
     phases = "fuzzing" if EXAMPLES == BRIEF else "examples,coverage,fuzzing"
 
     stranger = await asyncio.create_subprocess_exec(

@@ -159,7 +159,9 @@ class Scene:
             document["nodes"].append({"nodeId": node_id, "type": kind, "config": config})
         for chain in edges.split(","):
             for left, right in pairwise(part.strip() for part in chain.split(">")):
-                document["edges"].append({"source": left, "target": right})
+                source, _, port = left.partition(".")
+                edge = {"source": source, "target": right.partition(".")[0]}
+                document["edges"].append(edge | ({"sourcePort": port} if port else {}))
         run = Run(
             prepare(parse_definition(document), registry, settings=self.settings),
             settings=self.settings,

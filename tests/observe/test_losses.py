@@ -196,3 +196,25 @@ async def test_what_waited_for_a_node_that_was_cut_off_is_discarded(new_scene) -
         assert {reason for _, _, reason in found} == {"DISCARDED"}
         assert sum(found.values()) == outcome.totals["dropped"] > 0
         assert scene.count("yukta.edge.dropped", type="DISCARDED") == sum(found.values())
+        for item in scene.tracker.losses.of(run.execution_id)["items"]:
+            # Those in its hand, and those that waited; ten are named.
+            assert len(set(item["sample"])) == min(item["count"], 10)
+
+
+@virtual_time
+async def test_what_no_edge_was_there_for_is_named(new_scene) -> None:
+    switch = {"cases": [{"port": "even", "when": "payload.n % 2 == 0"}], "otherwise": "odd"}
+    async with new_scene() as scene:
+        run = scene.run(
+            {
+                "t": ("SEQUENCE_TRIGGER", {"count": 100}),
+                "s": ("SWITCH", switch),
+                "c": "NULL_TERMINAL",
+            },
+            "t > s.even > c",
+        )
+        await run.execute()
+
+        [item] = scene.tracker.losses.of(run.execution_id)["items"]
+        assert (item["nodeId"], item["reason"], item["count"]) == ("s", "UNROUTED", 50)
+        assert len(set(item["sample"])) == 10

@@ -141,8 +141,8 @@ async def test_cancel_counts_what_it_drops_once() -> None:
     edge.take(1)
     edge.release(1)
 
-    assert edge.cancel() == 2
-    assert edge.cancel() == 0
+    assert len(edge.cancel()) == 2
+    assert edge.cancel() == []
     assert edge.empty
 
 
@@ -207,5 +207,5 @@ async def test_a_cancelled_edge_holds_nothing() -> None:
     edge.push([1, 2, 3])
     edge.take(1)
 
-    assert edge.cancel() == 2
+    assert len(edge.cancel()) == 2
     assert edge.waiting == 0

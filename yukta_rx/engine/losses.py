@@ -8,7 +8,9 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from yukta_rx.model.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,8 +26,24 @@ DISCARDED: Final = "DISCARDED"
 CODE: Final = "losses"
 
 
-def untold(nodes: Iterable[NodeRuntime]) -> Iterator[tuple[str, str, int]]:
-    """What was lost and not told by a buffer: node id, reason, how many so far.
+class Loss(NamedTuple):
+    """What one node lost for one reason.
+
+    Attributes:
+        node_id: the node.
+        reason: UNROUTED or DISCARDED.
+        dropped: how many messages so far.
+        sample: ids of the first of them, as far as they are known.
+    """
+
+    node_id: str
+    reason: str
+    dropped: int
+    sample: list[str]
+
+
+def untold(nodes: Iterable[NodeRuntime]) -> Iterator[Loss]:
+    """What was lost and not told by a buffer.
 
     What `DROP_HELD` discarded is among the discarded.
     """
@@ -35,9 +53,13 @@ def untold(nodes: Iterable[NodeRuntime]) -> Iterator[tuple[str, str, int]]:
         unrouted = node.stage.unrouted
         told = 0 if node.drops is None else node.drops.total
         if unrouted:
-            yield node.id, UNROUTED, unrouted
+            yield Loss(node.id, UNROUTED, unrouted, _ids(node.stage.strays))
         if discarded := node.counters["dropped"] - unrouted - told:
-            yield node.id, DISCARDED, discarded
+            yield Loss(node.id, DISCARDED, discarded, _ids(node.stage.wasted))
+
+
+def _ids(messages: Iterable[object]) -> list[str]:
+    return [msg.id for msg in messages if isinstance(msg, Message)]
 
 
 def lossless_fault(nodes: Iterable[NodeRuntime]) -> dict[str, Any] | None:

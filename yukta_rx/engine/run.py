@@ -16,7 +16,7 @@ from yukta_rx.engine.asking import signals_of
 from yukta_rx.engine.assembly import shared_inputs, wire
 from yukta_rx.engine.keeping import Keeping, keeping_in_memory
 from yukta_rx.engine.lines import LineRelay
-from yukta_rx.engine.losses import lossless_fault, untold
+from yukta_rx.engine.losses import Loss, lossless_fault, untold
 from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.pipeline import Hooks
@@ -476,8 +476,8 @@ class Run(Steerable):
         """Messages that triggers emitted, that reached terminals, that failed, were dropped."""
         return totals(self.nodes.values())
 
-    def losses(self) -> Iterable[tuple[str, str, int]]:
-        """Messages lost that no event tells: node id, UNROUTED or DISCARDED, how many."""
+    def losses(self) -> Iterable[Loss]:
+        """Messages lost that no event tells."""
         return untold(self.nodes.values())
 
     def snapshot(self) -> dict[str, Any]:

@@ -84,8 +84,8 @@ class LiveRun(Protocol):
     def hold(self, on: bool) -> None:
         """Keep it from emitting anything, or let it go on."""
 
-    def losses(self) -> Iterable[tuple[str, str, int]]:
-        """Messages lost that no event tells: node id, UNROUTED or DISCARDED, how many so far."""
+    def losses(self) -> Iterable[tuple[str, str, int, list[str]]]:
+        """Messages lost that no event tells: node id, UNROUTED or DISCARDED, how many, some ids."""
 
 
 class Watched:

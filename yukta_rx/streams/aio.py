@@ -291,7 +291,7 @@ class AsyncStage(WorkerStage):
             self.received += done
             if self.ended:
                 # What was in the call, what waited behind it, and outputs nobody takes any more.
-                self.discarded += failed + len(batch) - done
+                self.discard(batch[done - failed :])
                 self.lose(chunk)
             else:
                 if self.gate is not None:

@@ -200,10 +200,10 @@ class Edge:
             self.src.pruning = True
             self.src.wake()
 
-    def cancel(self) -> int:
-        """Cancel upstream and drop what waits; the number of dropped elements."""
+    def cancel(self) -> list[Any]:
+        """Cancel upstream and drop what waits; the dropped elements."""
         self.unblock()
-        dropped = len(self.buf) + len(self.cur) - self.pos
+        dropped = self.cur[self.pos :] + self.buf
         self.buf = []
         self.cur = []
         self.pos = self.held = 0

@@ -47,6 +47,7 @@ QUANTUM_START: Final = 4
 QUANTUM_MAX: Final = 1024
 BATCH_FAST: Final = 0.0005
 CALL_STALL: Final = 0.020
+REMEMBERED: Final = 10
 """Seconds that one call may hold the loop before it is reported."""
 
 
@@ -95,11 +96,13 @@ class Stage:
         "sealing",
         "skipped",
         "steer",
+        "strays",
         "tap",
         "touched",
         "turn",
         "unrouted",
         "unsealed",
+        "wasted",
     )
 
     def __init__(self, plan: NodePlan, circuit: Circuit) -> None:
@@ -133,6 +136,10 @@ class Stage:
         self.filtered = 0
         self.discarded = 0
         self.unrouted = 0
+        self.strays: list[Any] = []
+        """The first elements that no child was there for."""
+        self.wasted: list[Any] = []
+        """The first elements that were discarded, as far as they were at hand."""
         self.failed = 0
         """Elements that were given up after their last attempt, where there is a policy."""
         self.retried = 0
@@ -306,7 +313,7 @@ class Stage:
             self.tap(None, chunk)
         if not self.default and self.outs:
             # Its children all hang on named ports, or those that did not have cancelled.
-            self.unrouted += len(chunk)
+            self.stray(chunk)
             return
         for edge in self.default:
             edge.push(chunk)
@@ -340,7 +347,7 @@ class Stage:
                 self.tap(port, items)
             edges = self.ports.get(port)
             if not edges:
-                self.unrouted += len(items)
+                self.stray(items)
                 continue
             for edge in edges:
                 edge.push(items)
@@ -348,7 +355,17 @@ class Stage:
 
     def lose(self, outputs: list[Any]) -> None:
         """Count outputs that nobody takes any more; what was given up is counted already."""
-        self.discarded += sum(not is_given_up(output) for output in outputs)
+        self.discard([output for output in outputs if not is_given_up(output)])
+
+    def stray(self, items: list[Any]) -> None:
+        """Count elements that were emitted for nobody, and remember the first."""
+        self.unrouted += len(items)
+        self.strays += items[: REMEMBERED - len(self.strays)]
+
+    def discard(self, items: list[Any]) -> None:
+        """Count elements that come to nothing since this stage ends, and remember the first."""
+        self.discarded += len(items)
+        self.wasted += items[: REMEMBERED - len(self.wasted)]
 
     # -- termination
 
@@ -410,7 +427,7 @@ class Stage:
         self.ended = True
         self.steer = True
         for edge in self.ins:
-            self.discarded += edge.cancel()
+            self.discard(edge.cancel())
         self.ins = []
         self.release()
         if outcome is Outcome.COMPLETED and self.plan.barrier is not None:

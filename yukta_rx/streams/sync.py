@@ -222,7 +222,7 @@ class MapStage(Stage):
         if guarded:
             edge.untake(batch, done + 1)
         else:
-            self.discarded += len(batch) - done - 1
+            self.discard(batch[done + 1 :])
         edge.release(done if guarded else len(batch))
         self.emit(chunk)
         if self.on_finished is not None and done:

@@ -216,7 +216,7 @@ class ThreadStage(_ThreadMixin):
         if self.ended:
             # Too late: the stage was cancelled while the call was out.
             self.circuit.pool.reclaim()
-            self.discarded += len(batch)
+            self.discard(batch)
             edge.held = 0
             return
         self.received += done
@@ -229,7 +229,7 @@ class ThreadStage(_ThreadMixin):
         if error is not None:
             self.failure = edge, batch[done - 1], error
         if error is not None and not self.guarded:
-            self.discarded += len(batch) - done
+            self.discard(batch[done:])
         elif done < len(batch):
             edge.untake(batch, done)
         edge.held = done
@@ -364,7 +364,7 @@ class ThreadIterableStage(_ThreadMixin, SourceStage):
         self.busy = False
         if self.ended:
             self.circuit.pool.reclaim()
-            self.discarded += len(chunk)
+            self.discard(chunk)
             self._close_iterator()
             return
         if chunk:
