@@ -79,6 +79,7 @@ async def test_everything_is_there_when_the_log_is_opened_again(tmp_path: Path) 
         assert (await store.read("b"))[-1].seq > max(entry.seq for entry in before[SCHEDULER])
 
 
+@pytest.mark.slow
 async def test_a_write_that_a_crash_cut_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / NAME
     async with in_files(tmp_path) as store:
@@ -136,7 +137,8 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@pytest.mark.slow
+@settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_it_says_what_memory_says_and_goes_on_saying_it(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]]
@@ -178,6 +180,7 @@ def test_it_says_what_memory_says_and_goes_on_saying_it(
     run_virtual(main())
 
 
+@pytest.mark.slow
 async def test_the_file_holds_what_is_kept_and_little_more(tmp_path: Path) -> None:
     path = tmp_path / NAME
     async with in_files(tmp_path) as store:
@@ -195,6 +198,30 @@ async def test_the_file_holds_what_is_kept_and_little_more(tmp_path: Path) -> No
         assert await store.append_start(started("new"), key("new", "kept")) == key("old", "kept")
         runs = [run.started.execution_id for run in await store.runs()]
         assert runs[-RETAINED:] == ["r197", "r198", "r199"]
+
+
+@pytest.mark.slow
+async def test_what_is_written_while_the_file_is_rewritten_is_in_the_new_one(
+    tmp_path: Path,
+) -> None:
+    async def runs(store: Any, name: str) -> None:
+        for number in range(40):
+            await store.append([started(f"{name}{number}-done"), finished(f"{name}{number}-done")])
+            await store.append_start(started(f"{name}{number}"), key(f"{name}{number}", f"{name}"))
+            await store.append([key(f"{name}{number}", name, seconds=-1)])
+
+    async with in_files(tmp_path) as store:
+        await asyncio.gather(*(runs(store, name) for name in "abcdef"))
+        before = await all_of(store)
+    left = {f"{name}{number}" for name in "abcdef" for number in range(40)}
+    assert {run.execution_id for run in before["unfinished"]} == left
+    # 240 runs that stay with 3 events each, of 240 that do not a few.
+    assert len((tmp_path / NAME).read_bytes().splitlines()) < 3 * 240 + 240
+    async with in_files(tmp_path) as store:
+        after = await all_of(store)
+        assert after["unfinished"] == before["unfinished"]
+        assert after["keys"] == before["keys"] == []
+        assert {run: after[run] for run in left} == {run: before[run] for run in left}
 
 
 async def test_a_log_that_grew_by_far_is_made_shorter_when_it_is_opened(tmp_path: Path) -> None:

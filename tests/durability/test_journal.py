@@ -156,7 +156,8 @@ async def test_what_was_cut_off_is_said(tmp_path: Path, caplog: pytest.LogCaptur
 LENGTHS = st.sampled_from([0, 1, 100, CHUNK // 2, CHUNK - 1, CHUNK, CHUNK + 1])
 
 
-@settings(max_examples=20)
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.lists(LENGTHS, min_size=1, max_size=3), max_size=4))
 def test_long_lines_are_found_again(
     tmp_path_factory: pytest.TempPathFactory, appends: list[list[int]]

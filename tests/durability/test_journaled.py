@@ -116,8 +116,9 @@ async def outcome(step: Any) -> Any:
         return type(error), error.detail
 
 
+@pytest.mark.slow
 @names
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_it_does_what_memory_does_and_is_the_same_when_it_is_opened_again(
     name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -175,6 +176,7 @@ def journal_of(folder: Path, name: str) -> Path:
     return folder / f"{name}.jsonl"
 
 
+@pytest.mark.slow
 @names
 async def test_a_write_that_a_crash_cut_was_never_made(name: str, tmp_path: Path) -> None:
     path = journal_of(tmp_path, name)
