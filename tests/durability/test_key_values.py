@@ -11,6 +11,7 @@ from tests.contract.catching import broken_guarantees
 from tests.contract.key_values import KeyValueContract
 from yukta_rx.durability.file.key_values import FILE, FileKeyValueStore
 from yukta_rx.durability.memory.key_values import MemoryKeyValueStore
+from yukta_rx.durability.stores.effects import EffectKey
 from yukta_rx.durability.stores.key_values import Value
 from yukta_rx.errors import BadInputError, KeyValueFullError
 from yukta_rx.model import codec
@@ -194,3 +195,16 @@ async def test_a_key_that_is_being_written_holds_its_room_and_no_more(tmp_path: 
         await store.remove("s", "a")
         await put_two("a", "0")
         assert len(last) == 2
+
+
+async def test_what_was_removed_once_is_given_again_after_a_restart(tmp_path: Path) -> None:
+    effects = [EffectKey("l", "n", "m", name) for name in ("there", "absent")]
+    async with FileKeyValueStore(tmp_path) as store:
+        await store.put("s", "there", [1], cap=9)
+        before = [await store.remove("s", one.name, effect=one) for one in effects]
+
+    async with FileKeyValueStore(tmp_path) as store:
+        await store.put("s", "absent", 2, cap=9)
+        again = [await store.remove("s", one.name, effect=one) for one in effects]
+        assert before == again == [Value([1]), None]
+        assert await store.get("s", "absent") == Value(2)

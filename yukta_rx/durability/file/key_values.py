@@ -41,13 +41,17 @@ class Put(msgspec.Struct, frozen=True, tag="put", tag_field="op", omit_defaults=
     counted: bool = False
 
 
+# `Raw | None` would read nothing but null.
+_NO_RESULT: Final = msgspec.Raw()
+
+
 class Remove(msgspec.Struct, frozen=True, tag="remove", tag_field="op", omit_defaults=True):
     """Nothing stands under a key any more; `result` is what stood there."""
 
     session: str
     key: str
     effect: EffectKey | None = None
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = _NO_RESULT
 
 
 class Done(msgspec.Struct, frozen=True, tag="done", tag_field="op", omit_defaults=True):
@@ -133,7 +137,7 @@ class FileKeyValueStore(MemoryKeyValueStore):
             if known is None:
                 known = self._find(session_id, key) or NOTHING
                 if known or effect is not None:
-                    result = msgspec.Raw(known) if known and effect is not None else None
+                    result = msgspec.Raw(known) if known and effect is not None else _NO_RESULT
                     await self._log.write(Remove(session_id, key, effect, result))
         return value_of(known)
 
@@ -177,7 +181,7 @@ class FileKeyValueStore(MemoryKeyValueStore):
                 data = bytes(value)
                 self._change(session, key, data, effect, data if counted else NOTHING)
             case Remove(session, key, effect, result):
-                self._change(session, key, None, effect, bytes(result or NOTHING))
+                self._change(session, key, None, effect, bytes(result))
             case Effect(effect, result):
                 self._effects.put(effect, bytes(result))
             case Done(effect):
