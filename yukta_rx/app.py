@@ -45,10 +45,12 @@ from yukta_rx.engine.watchdog import Watchdog
 from yukta_rx.errors import NotFoundError, UnavailableError, YuktaError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.workflow import WorkflowDefinition
+from yukta_rx.observe.event_log import EventLog
 from yukta_rx.observe.feed import EventFeed
 from yukta_rx.observe.logs import LogStore
 from yukta_rx.observe.progress import ProgressHistory
 from yukta_rx.observe.readiness import Readiness
+from yukta_rx.observe.result_recorder import ResultRecorder
 from yukta_rx.observe.results import ResultStore
 from yukta_rx.observe.tracker import Tracker
 from yukta_rx.plugins.keeping import Keeping
@@ -172,7 +174,7 @@ class Engine:
         self._stack.push_async_callback(self.readiness.close)
         for switch, folder in self.stores.folders.items():
             self.readiness.watch(switch, folder.check)
-        self._observe(clock)
+        await self._observe(clock)
         starter = self._starter = await self._admit(clock, pool)
         self._control(clock, starter, found)
         await self.tracker.start()
@@ -189,11 +191,18 @@ class Engine:
                 lambda name: self.gateway.command(Recover(name), actor="engine", via="ENGINE")
             )
 
-    def _observe(self, clock: LoopClock) -> None:
+    async def _observe(self, clock: LoopClock) -> None:
         """What is known of runs."""
-        settings = self.settings
-        self.feed = EventFeed(clock, settings=settings, meters=self.meters)
-        self.results = ResultStore(settings, clock)
+        settings, stores = self.settings, self.stores
+        recorder = log = None
+        if stores.results.durable:
+            made = ResultRecorder(stores.results, clock, settings, self.meters)
+            recorder = await self._stack.enter_async_context(made)
+        if stores.events.durable:
+            begun = EventLog(stores.events, clock, settings, self.meters)
+            log = await self._stack.enter_async_context(begun)
+        self.feed = EventFeed(clock, settings=settings, meters=self.meters, log=log)
+        self.results = ResultStore(settings, clock, recorder)
         self.logs = LogStore(settings, clock)
         self.progress = ProgressHistory(settings, clock)
         self.tracker = Tracker(
@@ -212,6 +221,8 @@ class Engine:
         history = History(stores.execution_log, clock, self.meters)
         self.history = await self._stack.enter_async_context(history)
         self.readiness.check("execution-log", history.fault)
+        if self.results.recorder is not None:
+            history.before_end = self.results.recorder.written
         self.history.on_left_out = self.tracker.losses.left_out
         preparer = Preparer(self.registry, settings, offload=pool.call)
         self.definitions = DefinitionService(
@@ -308,6 +319,7 @@ class Engine:
             resumes=self._resumes,
             definitions=self.definitions,
             tracker=self.tracker,
+            results=self.results,
             clock=clock,
         )
         self._stack.push_async_callback(self._reopening.close)
@@ -347,7 +359,7 @@ class Engine:
         self.meters.counter("yukta.plugin.events", plugin=plugin, outcome=outcome).add(n)
 
     def _publisher(self, run: Run) -> Callable[[ResultEvent], None]:
-        return self.results.channel(run.execution_id, run.session_id).publish
+        return self.results.channel(run.execution_id, run.session_id, run.hold).publish
 
     @property
     def events(self) -> Flow[ExecutionEvent]:

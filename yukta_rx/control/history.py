@@ -45,7 +45,7 @@ from yukta_rx.observe.frames import showable
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from datetime import timedelta
 
     from yukta_rx.control.start_request import Plan
@@ -98,6 +98,8 @@ class History:
         """Told of the end of a node that is not written: the run, the node."""
         self.on_end: Callable[[str, TaskStatus], None] = lambda _execution_id, _status: None
         """Told of the end of a run, however it came to that."""
+        self.before_end: Callable[[], Awaitable[None]] | None = None
+        """Awaited before the ends of runs are written: what has to be durable by then."""
 
     # -- life
 
@@ -287,6 +289,8 @@ class History:
             pause = FIRST_PAUSE
 
     async def _append(self, batch: list[LogEvent]) -> None:
+        if self.before_end is not None and any(isinstance(one, RunFinished) for one in batch):
+            await self.before_end()
         try:
             await self._store.append(batch)
         except UnserialisablePayloadError:
@@ -344,6 +348,13 @@ class History:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._watchers.append((self._put, watcher))
             await watcher
+
+    async def session_of(self, execution_id: str) -> str | None:
+        """The session of a run that the log has, None if it has none such."""
+        await self.settled()
+        entries = await self._store.read(execution_id, limit=1)
+        first = entries[0].event if entries else None
+        return first.session_id if isinstance(first, RunStarted) else None
 
     async def page(self, execution_id: str, after: int, limit: int, *, known: bool) -> Page:
         """The events of a run, oldest first, each `{seq, type, time, executionId, ...}`.

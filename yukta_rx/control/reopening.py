@@ -23,7 +23,7 @@ from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from yukta_rx.control.restart import Restarts
     from yukta_rx.control.resume import Resumes
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from yukta_rx.durability.recovery import Recovered
     from yukta_rx.durability.stores.execution_log import ExecutionLogStore
     from yukta_rx.durability.stores.queued_starts import QueuedStart, QueuedStartStore
+    from yukta_rx.observe.results import ResultStore
     from yukta_rx.observe.tracker import Tracker
     from yukta_rx.streams.clock import LoopClock
 
@@ -42,6 +43,9 @@ MOST: Final = 10
 """Resumes of one piece of work that are made without being asked: it may be what crashes."""
 
 _ABORTED: Final = TaskStatus.ABORTED
+
+_NONE: Final[Mapping[str, int]] = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
+"""The totals of a run of which no more is known."""
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +61,7 @@ class Reopening:
         resumes: plans resumes, and knows what may be resumed.
         definitions: what waiting starts run.
         tracker: shows runs.
+        results: what reached the terminals of runs.
         clock: tells the time.
     """
 
@@ -70,6 +75,7 @@ class Reopening:
         resumes: Resumes,
         definitions: DefinitionService,
         tracker: Tracker,
+        results: ResultStore,
         clock: LoopClock,
     ) -> None:
         self._events = events
@@ -79,6 +85,7 @@ class Reopening:
         self._resumes = resumes
         self._definitions = definitions
         self._tracker = tracker
+        self._results = results
         self._clock = clock
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
 
@@ -92,6 +99,7 @@ class Reopening:
         self._resumes.learn(found.ended)
         await self._starter.archive.sweep(self._resumes.needed())
         self._show(found)
+        await self._close_results(found)
         for start, _run in found.queued:
             await self._take_back(start)
         self._starter.scheduler.refill()
@@ -118,10 +126,22 @@ class Reopening:
                 over = RunFinished(execution_id=start.execution_id, time=end.time, status=_ABORTED)
                 self._tracker.restore(start, over)
 
+    async def _close_results(self, found: Recovered) -> None:
+        """Give the results of runs their end that a crash kept from being written."""
+        recorder = self._results.recorder
+        if recorder is None:
+            return
+        for run in found.ended:
+            start, end = run.started, run.ended
+            status, totals, time = _ABORTED, _NONE, self._clock.wall()
+            if isinstance(end, RunFinished):
+                status, totals, time = end.status, end.totals, end.time
+            known = start.execution_id in found.aborted
+            await recorder.close_run(start.execution_id, status, time, totals, known=known)
+
     def _say_aborted(self, start: RunStarted, end: RunAborted | None) -> None:
         error = {"code": "aborted", "detail": "" if end is None else end.reason}
-        totals = {"in": 0, "out": 0, "failed": 0, "dropped": 0}
-        data = {"status": str(_ABORTED), "error": error, "totals": totals}
+        data = {"status": str(_ABORTED), "error": error, "totals": dict(_NONE)}
         for kind in ("execution.aborted", "execution.finished"):
             self._tracker.emit(
                 ExecutionEvent(

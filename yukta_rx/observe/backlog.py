@@ -42,7 +42,17 @@ class Backlog:
         full: whether more waits than may.
     """
 
-    __slots__ = ("_held", "_holds", "_limit", "_runs", "bytes", "full", "inbox", "outbox")
+    __slots__ = (
+        "_behind",
+        "_held",
+        "_holds",
+        "_limit",
+        "_runs",
+        "bytes",
+        "full",
+        "inbox",
+        "outbox",
+    )
 
     def __init__(self, limit: int, meters: Meters, runs: Shelf[Watched]) -> None:
         self._limit = limit
@@ -53,6 +63,7 @@ class Backlog:
         self.outbox: deque[tuple[ExecutionEvent, int]] = deque()
         self.bytes = 0
         self.full = False
+        self._behind = False
         meters.watch("yukta.tracker.queue.depth", lambda: len(self.inbox) + len(self.outbox))
         meters.watch("yukta.tracker.queue.bytes", lambda: self.bytes)
         meters.watch("yukta.tracker.held", lambda: len(self._held))
@@ -80,7 +91,7 @@ class Backlog:
         self.bytes += size
         if self.bytes > self._limit:
             self.full = True
-        if self.full:
+        if self.full or self._behind:
             self._hold(event.first if isinstance(event, Dropped) else event)
 
     def add(self, event: ExecutionEvent, size: int = 0) -> None:
@@ -95,9 +106,19 @@ class Backlog:
         self.bytes -= size
         if self.full and 2 * self.bytes <= self._limit:
             self.full = False
-            held, self._held = self._held, {}
-            for run in held.values():
-                run.hold(False)
+            self._let_go()
+
+    def behind(self, on: bool) -> None:
+        """The store that events go to has as much waiting as it may, or has room again."""
+        self._behind = on
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self.full or self._behind:
+            return
+        held, self._held = self._held, {}
+        for run in held.values():
+            run.hold(False)
 
     def release(self, execution_id: str) -> None:
         """A run has ended."""

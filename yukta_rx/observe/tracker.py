@@ -115,6 +115,8 @@ class Tracker:
         self._tasks: Tasks | None = None
         self._sampler = Sampler(clock, feed, progress, self._runs.live)
         feed.on_listen = self._sampler.wake
+        if feed.log is not None:
+            feed.log.on_full = self._backlog.behind
         progress.on_follow = self._followed
         meters.watch("yukta.tracker.queue.age", lambda: self._backlog.age(clock.wall()))
 
