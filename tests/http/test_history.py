@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from yukta_rx.config.settings import Settings
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
 
 if TYPE_CHECKING:
@@ -47,6 +48,41 @@ async def test_what_is_not_there_and_what_is_no_place_are_refused(client: Any, m
 
     assert (nobody.status, nobody.code) == (404, "execution_not_found")
     assert (wrong.status, wrong.code) == (400, "invalid_cursor")
+
+
+class TestForgotten:
+    """A run that only the log has still."""
+
+    KEYS = ("the-key-of-all-sessions", "the-key-of-session-one", "the-key-of-session-two")
+
+    @pytest.fixture
+    def settings(self) -> Settings:
+        whole, *limited = self.KEYS
+        keys: list[dict[str, Any]] = [{"name": "all", "key": whole, "role": "ADMIN"}]
+        for session, key in zip(("one", "two"), limited, strict=True):
+            keys.append({"name": session, "key": key, "role": "VIEWER", "sessions": [session]})
+        return Settings(api_keys=keys, tracker={"max_executions": 1})
+
+    @pytest.mark.feature("SEC-01")
+    async def test_its_history_is_shown_to_keys_of_its_session_and_to_no_other(
+        self, server: Any, connect: Any, make: Any
+    ) -> None:
+        whole, one, two = [await connect(server, headers={"X-API-Key": key}) for key in self.KEYS]
+        await whole.session_with(make.line(), session="one")
+        forgotten = await whole.start("w", session="one")
+        await whole.ended(forgotten)
+        await whole.ended(await whole.start("w", session="one"))
+        path = f"/api/executions/{forgotten}/history"
+
+        assert (await whole("GET", f"/api/executions/{forgotten}")).status == 404
+        items = (await one.ok("GET", path))["items"]
+        foreign = await two("GET", path)
+        absent = await two("GET", "/api/executions/nobody/history")
+
+        assert items[0]["type"] == "RUN_STARTED"
+        assert (foreign.status, foreign.code) == (absent.status, absent.code)
+        assert foreign.code == "execution_not_found"
+        assert (await one("GET", "/api/executions/scheduler/history")).status == 404
 
 
 @pytest.mark.feature("ADM-02")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from yukta_rx.config.settings import Settings
-    from yukta_rx.control.gateway import ControlGateway
     from yukta_rx.http.route import Route
+    from yukta_rx.http.state import ServedEngine
     from yukta_rx.security.api_keys import Grant
 
 COOKIE: Final = "yukta_session"
@@ -191,7 +191,7 @@ class Attempts:
             del self._failed[next(iter(self._failed))]
 
 
-def check_ids(actor: Actor, ids: Mapping[str, str], gateway: ControlGateway) -> None:
+async def check_ids(actor: Actor, ids: Mapping[str, str], engine: ServedEngine) -> None:
     """Let what belongs to sessions that an actor may not see look as if it were not there.
 
     A run that does not exist is refused here as well: otherwise a wrong body would be told apart
@@ -202,7 +202,9 @@ def check_ids(actor: Actor, ids: Mapping[str, str], gateway: ControlGateway) -> 
     """
     execution_id = ids.get("executionId")
     if execution_id is not None:
-        session_id = gateway.session_of(execution_id)
+        session_id = engine.gateway.session_of(execution_id)
+        if session_id is None:
+            session_id = await engine.history.session_of(execution_id)
         if session_id is None or not actor.sees(session_id):
             raise unknown(execution_id)
     if "sessionId" in ids:

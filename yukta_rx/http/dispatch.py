@@ -109,7 +109,7 @@ async def _checked_call(route: Route, request: web.Request, shared: Shared) -> C
         raise shared.engine.leadership.refusal()
     # A standby knows no runs that go on, and tells nothing of any in a stream.
     if actor.sessions is not None and (leads or not _streams(route, request)):
-        check_ids(actor, ids, shared.engine.gateway)
+        await check_ids(actor, ids, shared.engine)
     _check_accept(route, request)
     query = _read_query(route, request)
     body: Any = None
