@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from yukta_rx.durability.stores.effects import EffectKey
 from yukta_rx.errors import BadInputError
-from yukta_rx.plugins.histories import NodeHistories
 from yukta_rx.plugins.key_values import NodeKeyValues
 from yukta_rx.plugins.logs import check_stream, split_lines
+from yukta_rx.plugins.node_histories import NodeHistories
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

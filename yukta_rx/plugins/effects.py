@@ -40,10 +40,12 @@ class Effects:
 
     Args:
         store: where results are recorded.
+        unrecorded: results that may wait for a store that cannot be written.
     """
 
-    def __init__(self, store: EffectStore) -> None:
+    def __init__(self, store: EffectStore, unrecorded: int = UNRECORDED) -> None:
         self.store = store
+        self._most = unrecorded
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._tasks = Tasks(self._loop, lambda: None)
@@ -161,7 +163,7 @@ class Effects:
 
     def _keep(self, key: EffectKey, data: bytes) -> None:
         self._unrecorded[key] = data
-        if len(self._unrecorded) > UNRECORDED:
+        if len(self._unrecorded) > self._most:
             oldest = next(iter(self._unrecorded))
             del self._unrecorded[oldest]
             told = "node %s: `%s` of message %s was done, cannot be recorded, and may be done again"

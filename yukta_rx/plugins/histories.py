@@ -9,20 +9,16 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from yukta_rx.durability.stores.histories import HistoryKey, Turn
-from yukta_rx.errors import BadInputError, StoreUnavailableError, YuktaError
+from yukta_rx.durability.stores.histories import Turn
+from yukta_rx.errors import StoreUnavailableError, YuktaError
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from datetime import datetime, timedelta
 
     from yukta_rx.durability.stores.effects import EffectKey
-    from yukta_rx.durability.stores.histories import HistoryStore
-    from yukta_rx.model.message import Message
+    from yukta_rx.durability.stores.histories import HistoryKey, HistoryStore
     from yukta_rx.streams.clock import LoopClock, Timer
-
-    EffectOf = Callable[[str, Message | None], EffectKey]
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +33,6 @@ LONGEST_WAIT: Final = 30.0
 
 SWEEPS: Final = 10
 """A history is removed at most a tenth of its time too late."""
-
-LONGEST_KEY: Final = 500
-LONGEST_ROLE: Final = 100
-LARGEST_TEXT: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,69 +211,3 @@ class Histories:
             log.warning("histories whose time is up stay for now: %s", error)
         if not self._closed.is_set():
             self.start()
-
-
-class NodeHistories:
-    """What `ctx.histories` is: the conversations of the session, shared by its workflows and runs.
-
-    A change takes `once` and `message` as those of `ctx.kv` do.
-
-    Raises:
-        BadInputError: a key or role is empty or too long, or a text too large.
-        StoreUnavailableError: the store gives no answer, and what it held is not remembered; or it
-            cannot be written, and too much waits to be.
-    """
-
-    __slots__ = ("_effect_of", "_histories", "_session_id")
-
-    def __init__(self, histories: Histories, session_id: str, effect_of: EffectOf) -> None:
-        self._histories = histories
-        self._session_id = session_id
-        self._effect_of = effect_of
-
-    async def load(self, key: str, max_turns: int = 50) -> Sequence[Turn]:
-        """Return the newest turns of a conversation, the oldest of them first."""
-        return await self._histories.load(self._key(key), max_turns)
-
-    async def append(
-        self,
-        key: str,
-        role: str,
-        text: str,
-        *,
-        max_turns: int = 50,
-        once: str = "",
-        message: Message | None = None,
-    ) -> Sequence[Turn]:
-        """Add a turn, keep the newest, and return them."""
-        place = self._key(key)
-        _check("role", role, LONGEST_ROLE)
-        _check("text", text, LARGEST_TEXT)
-        effect = self._effect("append", key, once, message)
-        await self._histories.append(place, role, text, max_turns, effect)
-        return await self._histories.load(place, max_turns)
-
-    async def clear(self, key: str, *, once: str = "", message: Message | None = None) -> None:
-        """Remove a conversation."""
-        place = self._key(key)
-        await self._histories.clear(place, self._effect("clear", key, once, message))
-
-    def _key(self, key: str) -> HistoryKey:
-        _check("key", key, LONGEST_KEY)
-        return HistoryKey(self._session_id, key)
-
-    def _effect(self, op: str, key: str, once: str, message: Message | None) -> EffectKey | None:
-        return self._effect_of(f"{op} {once} {key}", message) if once else None
-
-
-def _check(what: str, text: object, longest: int) -> None:
-    if not isinstance(text, str):
-        raise BadInputError(f"the {what} of a history is text, not {type(text).__name__}")
-    if len(text) > longest or (not text and what != "text"):
-        raise BadInputError(
-            f"the {what} of a history has 1 to {longest} characters, not {len(text)}"
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise BadInputError(f"the {what} of a history holds half of a surrogate pair") from None

@@ -52,8 +52,8 @@ class Keeping:
         meters.watch("yukta.effects.dropped", lambda: sum(one.dropped for one in stores))
         meters.watch("yukta.effects.kept", lambda: self.effects.store.kept)
         meters.watch("yukta.kv.entries", lambda: self.key_values.kept)
-        meters.watch("yukta.session-memory.histories", lambda: self.histories.store.kept)
-        meters.watch("yukta.session-memory.unsaved", lambda: self.histories.unsaved)
+        meters.watch("yukta.histories", lambda: self.histories.store.kept)
+        meters.watch("yukta.histories.unsaved", lambda: self.histories.unsaved)
         self.histories.start()
 
     async def forget(self, lineage: str) -> None:
