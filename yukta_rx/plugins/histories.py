@@ -55,14 +55,22 @@ class Histories:
         store: where they are saved.
         clock: tells the time.
         ttl: time without a new turn after which a history is none; None for no limit.
+        unsaved: changes that may wait for the store.
     """
 
-    def __init__(self, store: HistoryStore, clock: LoopClock, ttl: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        store: HistoryStore,
+        clock: LoopClock,
+        ttl: timedelta | None = None,
+        unsaved: int = UNSAVED,
+    ) -> None:
         self.store = store
         self._clock = clock
         self._ttl = ttl
         self._unsaved: OrderedDict[HistoryKey, deque[_Change]] = OrderedDict()
         self._count = 0
+        self._most = unsaved
         self._known: OrderedDict[HistoryKey, list[Turn]] = OrderedDict()
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
         self._saving = False
@@ -143,14 +151,14 @@ class Histories:
                 return
             except StoreUnavailableError as error:
                 log.warning("history `%s` of %s is not saved yet: %s", key.key, key[0], error)
-                if self._count >= UNSAVED:
+                if self._count >= self._most:
                     raise
         # Something may have begun to wait meanwhile.
         waiting = self._unsaved.setdefault(key, deque())
         if change.effect is not None and any(one.effect == change.effect for one in waiting):
             return
-        if self._count >= UNSAVED:
-            raise StoreUnavailableError(f"{UNSAVED} turns wait to be saved; no more are taken")
+        if self._count >= self._most:
+            raise StoreUnavailableError(f"{self._most} turns wait to be saved; no more are taken")
         waiting.append(change)
         self._count += 1
         if not self._saving:
