@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,10 +19,12 @@ from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.message import Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
+from yukta_rx.observe.event_log import EventLog
 from yukta_rx.observe.feed import EventFeed
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.logs import LogStore
 from yukta_rx.observe.progress import ProgressHistory
+from yukta_rx.observe.result_recorder import ResultRecorder
 from yukta_rx.observe.results import ResultStore
 from yukta_rx.observe.tracker import Tracker
 from yukta_rx.plugins.contract import processor
@@ -51,6 +54,10 @@ class Scene:
             for name, value in overrides.items()
         }
         self.runs: list[Run] = []
+        self.event_store: Any = None
+        self.result_store: Any = None
+        """Set before it is entered: durable stores."""
+        self.stack = AsyncExitStack()
         self.stalled = False
         """Set before it is entered: the tracker's consumer starts with `tracker.start()`."""
 
@@ -58,8 +65,15 @@ class Scene:
         self.settings = load_settings("/dev/null", environ={}, overrides=self.overrides)
         self.clock = LoopClock(asyncio.get_running_loop())
         self.meters = Meters()
-        self.feed = EventFeed(self.clock, self.settings, self.meters, epoch="e")
-        self.results = ResultStore(self.settings, self.clock)
+        log = recorder = None
+        if self.event_store is not None:
+            begun = EventLog(self.event_store, self.clock, self.settings, self.meters)
+            log = await self.stack.enter_async_context(begun)
+        if self.result_store is not None:
+            made = ResultRecorder(self.result_store, self.clock, self.settings, self.meters)
+            recorder = await self.stack.enter_async_context(made)
+        self.feed = EventFeed(self.clock, self.settings, self.meters, epoch="e", log=log)
+        self.results = ResultStore(self.settings, self.clock, recorder)
         self.logs = LogStore(self.settings, self.clock)
         self.progress = ProgressHistory(self.settings, self.clock)
         self.tracker = Tracker(
@@ -77,6 +91,7 @@ class Scene:
 
     async def __aexit__(self, *_exc: object) -> None:
         await self.tracker.stop()
+        await self.stack.aclose()
 
     # -- events by hand
 
