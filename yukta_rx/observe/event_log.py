@@ -38,6 +38,9 @@ WAITING: Final = 32 << 20
 RECENT: Final = 1000
 """Events of earlier lives that the feed holds in memory from its start on."""
 
+TRIM_EVERY: Final = 60.0
+"""Seconds between two looks at what is too old, if anything can be."""
+
 log = logging.getLogger(__name__)
 
 
@@ -68,6 +71,7 @@ class EventLog:
             "events", self._write, clock, meters, WAITING
         )
         self._behind.on_room = lambda: self.on_full(False)
+        self._trimmed_at = float("-inf")
         self._epochs: tuple[Epoch, ...] = ()
         self.epoch = ""
         self.newest = 0
@@ -146,11 +150,13 @@ class EventLog:
         except UnserialisablePayloadError:
             # The same marks as those that live readers have seen.
             await self._store.append([_writable(one) for one in batch])
-        retained = self._kept.stored_events
-        if batch[-1].seq - self.oldest >= retained + retained // 4:
+        retained, aging = self._kept.stored_events, self._kept.stored_for is not None
+        many = batch[-1].seq - self.oldest >= retained + retained // 4
+        if many or (aging and self._clock.now() - self._trimmed_at >= TRIM_EVERY):
             await self._trim()
 
     async def _trim(self) -> None:
+        self._trimmed_at = self._clock.now()
         kept = self._kept
         before = None if kept.stored_for is None else self._clock.wall() - kept.stored_for
         try:

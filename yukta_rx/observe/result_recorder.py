@@ -36,6 +36,9 @@ WAITING: Final = 32 << 20
 TRIM_EVERY: Final = 100
 """Runs that end between two looks at what is too old."""
 
+LOOK_EVERY: Final = 60.0
+"""Seconds between two looks at what is too old, if age counts and there is something to write."""
+
 log = logging.getLogger(__name__)
 
 
@@ -71,6 +74,7 @@ class ResultRecorder:
         self._held: dict[str, Callable[[bool], None]] = {}
         self._holds = meters.counter("yukta.tracker.holds")
         self._ended = TRIM_EVERY
+        self._trimmed_at = float("-inf")
         self.on_altered: Callable[[str, str | None], None] = lambda _run, _node: None
 
     async def __aenter__(self) -> Self:
@@ -138,7 +142,9 @@ class ResultRecorder:
             if isinstance(outcome, BaseException):
                 raise outcome
         self._ended += sum(event.type is ResultType.EXECUTION_END for _, event in batch)
-        if self._ended >= TRIM_EVERY:
+        aging = self._kept.stored_for is not None
+        late = aging and self._clock.now() - self._trimmed_at >= LOOK_EVERY
+        if self._ended >= TRIM_EVERY or late:
             await self._trim()
 
     async def _write_run(self, execution_id: str, events: list[ResultEvent]) -> None:
@@ -159,6 +165,7 @@ class ResultRecorder:
             await self._store.append(execution_id, events)
 
     async def _trim(self) -> None:
+        self._trimmed_at = self._clock.now()
         kept = self._kept
         before = None if kept.stored_for is None else self._clock.wall() - kept.stored_for
         try:
