@@ -332,6 +332,88 @@ async def test_the_key_goes_by_the_name_that_is_given_or_not_at_all(web, ask) ->
     assert await keys(web) == [None, None, "mine"]
 
 
+# --- not twice -----------------------------------------------------------------------------------
+
+ONCE = pytest.mark.feature("DUR-02")
+
+
+@ONCE
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_a_change_whose_answer_is_recorded_is_not_asked_for_again(web, ask, method) -> None:
+    url = await web.serve({"body": b'{"id": 7}', "content_type": "application/json"})
+    msg, other = Message.of(1, id="m1"), Message.of(1, id="m2")
+
+    first = await ask(url, _msg=msg, method=method, body="x")
+    again = await ask(url, _msg=msg, method=method, body="x", _attempt=2)
+    await ask(url, _msg=other, method=method, body="x")
+
+    assert first == again
+    assert first["body"] == {"id": 7}
+    assert len(web.requests) == 2
+    assert len(set(await keys(web))) == 2
+
+
+@ONCE
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
+async def test_what_only_reads_is_asked_again(web, ask, method) -> None:
+    url = await web.serve({})
+    for _ in range(2):
+        await ask(url, _msg=Message.of(1, id="m1"), method=method)
+
+    assert len(web.requests) == 2
+
+
+@ONCE
+async def test_an_answer_that_was_not_expected_is_not_recorded(web, ask) -> None:
+    async def answer(request: Any) -> Any:
+        return aiohttp_web.Response(status=503 if len(web.requests) == 1 else 200, body=b"done")
+
+    url = await web.serve(answer)
+    msg = Message.of(1, id="m1")
+    with pytest.raises(HttpStatusError):
+        await ask(url, _msg=msg, method="POST")
+
+    given = [await ask(url, _msg=msg, method="POST", _attempt=2) for _ in range(2)]
+
+    assert [one["status"] for one in given] == [200, 200]
+    assert len(web.requests) == 2
+    assert len(set(await keys(web))) == 1
+
+
+@ONCE
+@pytest.mark.parametrize("size", [1024 * 1024, 1024 * 1024 + 1])
+async def test_a_large_answer_is_not_recorded_and_counted(web, ask, size) -> None:
+    url = await web.serve({"body": b"\xff" * size, "content_type": "image/png"})
+    msg = Message.of(1, id="m1")
+    recorded = size == 1024 * 1024
+
+    given = [await ask(url, _msg=msg, method="POST", maxResponseBytes=2 * size) for _ in range(2)]
+
+    assert [len(one["body"]) for one in given] == [size, size]
+    assert len(web.requests) == (1 if recorded else 2)
+    assert ask.b.counts == ([] if recorded else [("not_recorded", 1)] * 2)
+
+
+@ONCE
+async def test_what_is_out_already_is_waited_for(web, ask) -> None:
+    came, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: Any) -> Any:
+        came.set()
+        await go_on.wait()
+        return aiohttp_web.Response(text="done")
+
+    url = await web.serve(answer)
+    msg = Message.of(1, id="m1")
+    async with asyncio.timeout(WAIT), asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(url, _msg=msg, method="POST")) for _ in range(5)]
+        await came.wait()
+        go_on.set()
+
+    assert [one.result()["body"] for one in asked] == ["done"] * 5
+    assert len(web.requests) == 1
+
+
 # --- statuses ------------------------------------------------------------------------------------
 
 
