@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,24 @@ async def test_a_crash_in_the_middle_of_a_put_leaves_nothing_behind_the_next_sta
 
 
 @virtual_time
+async def test_a_copy_of_the_folder_without_its_hard_links_is_as_good(tmp_path: Path) -> None:
+    store = await started(tmp_path / "one")
+    first, other = await store.put(ONE, b"x" * 10), await store.put(TWO, b"y" * 20)
+    assert await store.put(TWO, b"x" * 10) == first
+    await POOL.call(shutil.copytree, tmp_path / "one", tmp_path / "two")
+
+    store = await started(tmp_path / "two")
+
+    assert (await store.get(first), await store.get(other)) == (b"x" * 10, b"y" * 20)
+    assert store.size == 30
+    assert await POOL.call(files, tmp_path / "two") == await POOL.call(files, tmp_path / "one")
+    await store.forget(TWO)
+    assert store.size == 10
+    assert await store.get(first) == b"x" * 10
+    await store.forget(ONE)
+    assert (store.size, await POOL.call(files, tmp_path / "two")) == (0, [])
+
+
 async def test_a_blob_that_lost_its_bytes_is_written_anew(tmp_path: Path) -> None:
     store = await started(tmp_path)
     blob = await store.put(ONE, TEXT)

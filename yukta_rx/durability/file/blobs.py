@@ -14,7 +14,7 @@ import logging
 import os
 import threading
 from hashlib import sha256 as hash_of
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from yukta_rx.durability.file._folder import (
     atomic_write,
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+JOINED: Final = ".joined"
+"""A link on its way to the place of a copy."""
 
 
 class FileBlobStore:
@@ -174,13 +178,27 @@ class FileBlobStore:
         with self._lock:
             self._try_links()
             self.size = 0
-            for shelf in _inside(self._objects):
-                for kept in _inside(shelf):
-                    found = kept.stat()
-                    if found.st_nlink == 1:
-                        kept.unlink()
-                    else:
-                        self.size += found.st_size
+            (self.folder / JOINED).unlink(missing_ok=True)
+            kept = [kept for shelf in _inside(self._objects) for kept in _inside(shelf)]
+            joined = self._join({one.name: one for one in kept if one.stat().st_nlink == 1})
+            for one in kept:
+                found = one.stat()
+                if found.st_nlink == 1 and one.name not in joined:
+                    one.unlink()
+                else:
+                    self.size += found.st_size
+
+    def _join(self, alone: dict[str, Path]) -> set[str]:
+        """Link blobs to their owners, where a copy of the folder made files of their own of them.
+
+        Returns:
+            The hashes of those that have an owner.
+        """
+        found = [name for name in self._owners.rglob("*") if name.name in alone] if alone else []
+        for name in found if self.usable else ():
+            os.link(alone[name.name], self.folder / JOINED)
+            (self.folder / JOINED).replace(name)
+        return {name.name for name in found}
 
     def _try_links(self) -> None:
         probe, other = self.folder / ".probe", self.folder / ".probe.link"
