@@ -48,6 +48,8 @@ expected-statuses = [400, 401, 403, 404, 405, 406, 409, 412, 413, 422, 428, 429]
 # What nobody could guess; the last one there is not.
 "path.executionId" = {runs}
 "path.nodeId" = ["numbers", "say", "start", "nobody"]
+# One of the runs never ends.
+"query.timeout" = [0, 1]
 """
 
 

@@ -294,3 +294,35 @@ async def test_drops_and_retries_of_a_run_reach_their_meters(new_scene) -> None:
         value = scene.meters.registry.get_sample_value
         assert value("yukta_edge_dropped_total", {"type": "DROP_NEWEST"}) == 190
         assert value("yukta_node_retries_total", {"module": "SHAKY"}) == 10
+
+
+@processor("SAYS_SO", blocking=False, pure=True)
+def says_so(msg, _cfg, ctx):
+    """Write a line of its own per message."""
+    ctx.log("mine")
+    return msg
+
+
+@pytest.mark.feature("OBS-02")
+@virtual_time
+@pytest.mark.parametrize("echo", [True, False])
+async def test_a_node_is_echoed_where_that_is_asked_for_unless_it_writes_itself(
+    new_scene, echo
+) -> None:
+    nodes = {
+        "t": ("SEQUENCE_TRIGGER", {"count": 2}),
+        "big": ("TRANSFORM", {"set": {"text": "x" * 5000}}),
+        "own": "SAYS_SO",
+        "out": "NULL_TERMINAL",
+    }
+    async with new_scene(logs__echo_output=echo) as scene:
+        run = scene.run(nodes, "t > big > own > out", says_so)
+        await run.execute()
+        await scene.tracker.drained()
+        items = scene.logs.get(run.execution_id).read(None, 100).items
+
+    said = {node: [one["line"] for one in items if one["nodeId"] == node] for node in nodes}
+    assert said["own"] == ["mine", "mine"]
+    assert said["t"] == (['{"n":0}', '{"n":1}'] if echo else [])
+    assert [len(line) for line in said["big"]] == ([2048, 2048] if echo else [])
+    assert {one["stream"] for one in items} == {"stdout"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.app import Engine
 from yukta_rx.cli.console import CliError, Console
 from yukta_rx.cli.signals import Signals
+from yukta_rx.cli.tracer import set_tracer_provider
 from yukta_rx.config.settings import LogFormat
 from yukta_rx.config.units import show_duration
 from yukta_rx.control.commands import StopWorkflow
@@ -70,6 +71,9 @@ async def serve(
     for warning in settings.warnings:
         log.warning("%s", warning)
     async with AsyncExitStack() as stack:
+        # Importing it takes a while, and sending the last spans too.
+        if (untrace := await asyncio.to_thread(set_tracer_provider)) is not None:
+            stack.push_async_callback(asyncio.to_thread, untrace)
         signals = stack.enter_context(_Signals(console))
         engine = Engine(settings, registry=registry)
         console.keep_secret(engine.masker)

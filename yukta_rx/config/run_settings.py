@@ -307,6 +307,12 @@ class LogGroup(Group):
 class LogsGroup(Group):
     """Live logs."""
 
+    echo_output: bool = setting(
+        False,
+        "Write each message that a node emits, cut to 2,048 characters, to the log of the node,"
+        " unless the node writes lines of its own. Costs as much as a line per message does.",
+        feature="OBS-02",
+    )
     store: LogStoreGroup = LogStoreGroup()
 
 

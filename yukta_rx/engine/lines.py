@@ -10,11 +10,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.model.preview import preview
+
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Sequence
+
+    from yukta_rx.model.message import Message
+    from yukta_rx.streams.plan import Tap
 
 WAITING: Final = 10_000
 """Lines from threads that may wait for the loop; beyond it each node may still have its share."""
+
+ECHOED: Final = 2048
+"""Characters of a message that is written to the log."""
 
 EmitLine = Callable[[str, dict[str, Any]], None]
 """(node id, log line as data of a `node.log` event)."""
@@ -30,6 +39,7 @@ class LineRelay:
 
     __slots__ = (
         *("_armed", "_emit", "_lock", "_loop", "_of", "_skipped", "_thread", "_waiting"),
+        "_writers",
         "dropped",
     )
 
@@ -43,11 +53,32 @@ class LineRelay:
         self._of: dict[str, int] = {}
         """How many lines of each node wait."""
         self._skipped: dict[str, int] = {}
+        self._writers: set[str] = set()
         self.dropped = 0
 
     def sink(self, node_id: str) -> Callable[[str, str, int], None]:
         """The function that takes `(line, stream, attempt)` for one node."""
-        return lambda line, stream, attempt: self.write(node_id, line, stream, attempt)
+
+        def take(line: str, stream: str, attempt: int) -> None:
+            self._writers.add(node_id)
+            self.write(node_id, line, stream, attempt)
+
+        return take
+
+    def echo(self, node_id: str, tap: Tap | None) -> Tap:
+        """`tap`, behind one that writes what a node emits to its log.
+
+        A node that has written a line of its own is not echoed from then on.
+        """
+
+        def echoed(port: str | None, messages: Sequence[Message]) -> None:
+            if node_id not in self._writers:
+                for msg in messages:
+                    self.write(node_id, preview(msg.payload, ECHOED), "stdout", msg.attempt)
+            if tap is not None:
+                tap(port, messages)
+
+        return echoed
 
     def write(self, node_id: str, line: str, stream: str, attempt: int = 1) -> None:
         """Emit `line` now, or have the loop do it."""

@@ -251,7 +251,10 @@ class Run(Steerable):
 
     def _hooks_of(self, node: NodeRuntime) -> Hooks:
         ready, recording = self._plugins.ready.get(node.id), self._recording
-        hooks = Hooks(self.tap_of(node), barrier=None if ready is None else ready.barrier)
+        tap = self.tap_of(node)
+        if self._settings.logs.echo_output:
+            tap = self._lines.echo(node.id, tap)
+        hooks = Hooks(tap, barrier=None if ready is None else ready.barrier)
         return hooks if recording is None else recording.hooks(node, hooks)
 
     def _start(self) -> None:
