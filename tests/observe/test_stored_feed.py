@@ -199,6 +199,38 @@ async def test_what_retention_took_is_evicted_and_only_that(new_scene: Any, now:
 
 
 @virtual_time
+async def test_what_goes_while_somebody_reads_it_is_told_as_a_gap(
+    new_scene: Any, now: Any, data: Any, numbers: Any
+) -> None:
+    store = Store()
+    options = {"streaming__stored_events": 1000, "streaming__replay_events": 20}
+    async with made(new_scene, store, **options) as scene:
+        epoch = scene.feed.epoch
+        scene.publish(*range(1, 901))
+        await scene.feed.log.written()
+        with scene.feed.subscribe(after=f"{epoch}:10") as stream:
+            first = await stream.frames(10) + await stream.frames(10)
+            for number in range(901, 1501):
+                scene.publish(number)
+                await scene.feed.log.written()
+            oldest = scene.feed.oldest_seq
+            rest = await now(stream)
+
+        assert numbers(first) == list(range(11, 21))
+        assert oldest > 200
+        [gap] = [frame for frame in rest if frame.type == "stream.gap"]
+        assert data(gap) == {
+            "from": 21,
+            "to": oldest - 1,
+            "dropped": oldest - 21,
+            "reason": "retention",
+        }
+        assert gap.id == f"{epoch}:{oldest - 1}"
+        assert rest[0] is gap
+        assert numbers(rest) == list(range(oldest, 1501))
+
+
+@virtual_time
 async def test_events_that_are_too_old_go(new_scene: Any) -> None:
     store = Store()
     options = {
