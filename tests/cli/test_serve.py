@@ -51,6 +51,7 @@ def test_with_json_it_says_so_in_one_object(spawn, flows, rest) -> None:
         "what": "workflows with their versions",
         "store": "memory",
         "settings": ["yukta.session.store-type"],
+        "because": "yukta.session.store-type = memory",
         "folder": None,
         "survives": [],
         "note": shown["loses"][0]["note"],

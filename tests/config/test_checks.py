@@ -69,6 +69,21 @@ def test_half_of_what_a_resume_needs_is_warned_of(kept: str) -> None:
     assert any("no run can be resumed" in text for text in texts(False, found))
 
 
+@pytest.mark.feature("DUR-03")
+@pytest.mark.parametrize("auto", [True, False])
+def test_a_durable_store_that_records_nothing_is_warned_of_or_refused(auto: bool) -> None:
+    found = with_names(
+        **{
+            "yukta.profile": "file",
+            "yukta.restart.retained-executions": 0,
+            "yukta.restart.auto-resume": auto,
+        }
+    )
+
+    assert any("retained-executions = 0 records nothing" in text for text in texts(auto, found))
+    assert texts(not auto, found) == []
+
+
 def test_history_without_definitions_is_warned_of() -> None:
     found = with_names(**{"yukta.execution-log.dir": "/log"})
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from yukta_rx.config.load import load_settings
 from yukta_rx.config.settings import StoreType
+from yukta_rx.durability import matrix
 from yukta_rx.durability.matrix import MatrixRow, Outlives, durability_matrix, summary
 
 pytestmark = pytest.mark.feature("HA-01", "DUR-05")
@@ -61,6 +64,34 @@ def test_resume_is_as_weak_as_the_weaker_of_its_stores_and_names_that_first(
 
     assert found["resume"].lost
     assert found["resume"].settings[0] == f"yukta.{lost}.store-type"
+
+
+@pytest.mark.parametrize(
+    ("count", "items"),
+    [
+        ("restart.retained-executions", {"node-outputs", "resume"}),
+        ("results.stored-runs", {"results"}),
+    ],
+)
+def test_a_durable_store_that_keeps_none_loses_them(count: str, items: set[str]) -> None:
+    variable = count.upper().replace(".", "_").replace("-", "_")
+    found = rows(PROFILE="file", **{variable: "0"})
+
+    lost = {item for item, row in found.items() if row.lost} - {"live-view"}
+    assert lost == items
+    assert {found[item].because for item in items} == {f"yukta.{count} = 0"}
+
+
+def test_the_page_for_operators_has_every_row_with_its_switches() -> None:
+    page = (Path(matrix.__file__).parents[2] / "docs" / "durability.md").read_text()
+    found = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ")]
+    shown = {what.removeprefix("| "): switches for what, switches in found}
+
+    for row in rows().values():
+        switches = [
+            name.removeprefix("yukta.").removesuffix(".store-type") for name in row.settings
+        ]
+        assert shown[row.what] == (", ".join(switches) or "none")
 
 
 def test_in_words_it_is_a_line_for_each_setting_that_would_change_it() -> None:

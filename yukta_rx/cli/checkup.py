@@ -243,6 +243,8 @@ async def check_stores(settings: Settings) -> AsyncIterator[Check]:
     began = time.perf_counter()
     try:
         async with open_stores(settings, asyncio.to_thread, Meters(), "yukta doctor") as stores:
+            await stores.checkpoints.start()
+            await stores.checkpoints.close()
             seconds = time.perf_counter() - began
             for one in stores.quarantined:
                 yield warn("stores", f"cannot be read, and is left out: {one}")

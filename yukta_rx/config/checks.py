@@ -126,13 +126,23 @@ def _resume_needs_both_halves(settings: Settings) -> Iterator[Finding]:
         )
 
 
+def _resume_needs_records(settings: Settings) -> Iterator[Finding]:
+    group = settings.restart
+    if group.store_type is not StoreType.MEMORY and not group.retained_executions:
+        yield Finding(
+            group.auto_resume,
+            "yukta.restart.retained-executions = 0 records nothing of what nodes emit: no run can"
+            " be resumed or restarted",
+        )
+
+
 def _definitions_outlive_their_runs(settings: Settings) -> Iterator[Finding]:
     log = settings.execution_log.store_type
     if settings.session.store_type is StoreType.MEMORY and log is not StoreType.MEMORY:
         yield Finding(
             False,
-            f"history is kept ({log.value}) but sessions and workflow definitions are not;"
-            " set yukta.session.store-type or apply them at each start",
+            f"history and queued starts are kept ({log.value}) but sessions and workflow"
+            " definitions are not; set yukta.session.store-type or apply them at each start",
         )
 
 
@@ -247,6 +257,7 @@ _RULES: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
     _postgres_has_an_address,
     _addresses_are_postgres_urls,
     _resume_needs_both_halves,
+    _resume_needs_records,
     _definitions_outlive_their_runs,
     _standby_sees_what_the_leader_wrote,
     _leases_last,

@@ -44,6 +44,7 @@ class MatrixRow:
         what: the same for people.
         store: the type of the store that holds it; where it needs several, the weakest of them.
         settings: what decides that, the one to change first; nothing where no setting does.
+        because: what that one is set to, as it would be written; empty where there is none.
         folder: where its files are.
         survives: what it outlives.
         note: what else there is to know, one or two sentences.
@@ -53,6 +54,7 @@ class MatrixRow:
     what: str
     store: StoreType
     settings: tuple[str, ...]
+    because: str
     folder: str | None
     survives: tuple[Outlives, ...]
     note: str
@@ -62,6 +64,10 @@ class MatrixRow:
         """Whether a restart loses it."""
         return Outlives.PROCESS not in self.survives
 
+    def __str__(self) -> str:
+        survives = ", ".join(one.replace("_", " ") for one in self.survives) or "nothing"
+        return f"{self.what} ({_place(self)}) outlives {survives}"
+
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
@@ -69,6 +75,7 @@ class MatrixRow:
             "what": self.what,
             "store": str(self.store),
             "settings": list(self.settings),
+            "because": self.because,
             "folder": self.folder,
             "survives": [str(one) for one in self.survives],
             "note": self.note,
@@ -85,7 +92,7 @@ class _Kind:
         switches: the stores that it needs; none where it is in memory whatever the settings say.
         lost: the note where it is in memory.
         kept: the note where it is not.
-        relaxed: whether the newest may not be forced to disk yet when power fails.
+        count: how many are kept; 0 keeps none, whatever the store.
     """
 
     item: str
@@ -93,7 +100,7 @@ class _Kind:
     switches: tuple[str, ...]
     lost: str
     kept: str
-    relaxed: bool = False
+    count: str | None = None
 
 
 _KINDS: Final = (
@@ -139,6 +146,7 @@ _KINDS: Final = (
         "Up to the caps of yukta.restart.messages-per-node and bytes-per-node; what goes to"
         " yukta.restart.spill-dir is of this process alone.",
         "An end marker is on disk before any child sees the completion. Without caps.",
+        count="restart.retained-executions",
     ),
     _Kind(
         "resume",
@@ -147,6 +155,7 @@ _KINDS: Final = (
         "Needs both stores durable.",
         "The last yukta.restart.retained-executions runs can be restarted, and every aborted one"
         " resumed.",
+        count="restart.retained-executions",
     ),
     _Kind(
         "effects",
@@ -181,14 +190,15 @@ _KINDS: Final = (
         "results",
         ("restart",),
         "Up to yukta.results.retained-events for each run.",
-        "Written as they come; on disk before the run ends.",
+        "Of the last yukta.results.stored-runs runs that ended; on disk before the run ends.",
+        count="results.stored-runs",
     ),
     _Kind(
         "events",
         "events",
         ("execution-log",),
         "Who follows it learns by a `stream.reset` that something is missing.",
-        "Who follows it goes on where it was. Samples are not kept.",
+        "Who follows it goes on where it was: the last yukta.streaming.stored-events, no samples.",
     ),
     _Kind(
         "session-memory",
@@ -226,18 +236,27 @@ def _rows(settings: Settings) -> Iterator[MatrixRow]:
         # The weakest decides, and the first of several that are equally weak.
         switches = sorted(kind.switches, key=lambda switch: len(_SURVIVES[types[switch]]))
         store = types[switches[0]] if switches else StoreType.MEMORY
-        survives = _SURVIVES[store]
-        if kind.relaxed and store is StoreType.FILE and not settings.execution_log.fsync:
-            survives = (Outlives.PROCESS,)
+        deciding = [(f"yukta.{switch}.store-type", str(types[switch])) for switch in switches]
+        survives, note = _SURVIVES[store], kind.kept if _SURVIVES[store] else kind.lost
+        if survives and kind.count is not None and not _value(settings, kind.count):
+            deciding.insert(0, (f"yukta.{kind.count}", "0"))
+            survives, note = (), f"yukta.{kind.count} = 0 keeps none."
         yield MatrixRow(
             item=kind.item,
             what=kind.what,
             store=store,
-            settings=tuple(f"yukta.{switch}.store-type" for switch in switches),
+            settings=tuple(name for name, _ in deciding),
+            because=" = ".join(deciding[0]) if deciding else "",
             folder=_folder(settings, switches[0]) if store is StoreType.FILE else None,
             survives=survives,
-            note=kind.kept if survives else kind.lost,
+            note=note,
         )
+
+
+def _value(settings: Settings, name: str) -> int:
+    group, _, member = name.replace("-", "_").partition(".")
+    found: int = getattr(getattr(settings, group), member)
+    return found
 
 
 def _folder(settings: Settings, switch: str) -> str | None:
@@ -259,9 +278,9 @@ def summary(settings: Settings, applied_from: str | None = None) -> Iterator[str
             yield f"  - {told} ({place})"
     yield "a restart loses:"
     lost = [row for row in rows if row.lost]
-    for switch, told in _grouped(lost, lambda row: row.settings[0] if row.settings else ""):
-        decided = f" ({switch} = {StoreType.MEMORY})" if switch else ""
-        comes_back = applied_from is not None and switch == "yukta.session.store-type"
+    for because, told in _grouped(lost, lambda row: row.because):
+        decided = f" ({because})" if because else ""
+        comes_back = applied_from is not None and because.startswith("yukta.session.")
         again = f"; those in {applied_from} are applied again" if comes_back else ""
         yield f"  - {told}{decided}{again}"
 

@@ -6,6 +6,7 @@ nothing of files or databases.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from yukta_rx.config.checks import require, store_types
 from yukta_rx.config.settings import StoreType
+from yukta_rx.durability.matrix import durability_matrix
 from yukta_rx.errors import ConfigError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.results import ResultStore
     from yukta_rx.durability.stores.sessions import SessionConfigStore
     from yukta_rx.metrics import Meters
+
+log = logging.getLogger(__name__)
 
 Offload = Callable[..., Awaitable[Any]]
 
@@ -142,6 +146,8 @@ async def open_stores(
                 found |= await _OPENERS[switch, kind](opening)
             except StoreUnavailableError as error:
                 raise _named(switch, error) from error
+        for row in durability_matrix(settings):
+            log.info("durability: %s", row)
         yield Stores(**found, folders=opening.folders)
 
 

@@ -10,14 +10,16 @@ from yukta_rx.http.shapes import Count, Shape, Time
 class DurabilityRow(Shape):
     """One kind of state: which store holds it here, and what it outlives.
 
-    `settings` decide that, the one to change first; `folder` is where its files are. A state that
-    is not in `survives` of `process_crash` is lost when the server ends, however it ends.
+    `settings` decide that, the one to change first, and `because` is what that one is set to;
+    `folder` is where its files are. A state without `process_crash` in `survives` is lost when the
+    server ends, however it ends.
     """
 
     item: str
     what: str
     store: Literal["memory", "file", "postgres"]
     settings: list[str]
+    because: str
     folder: str | None
     survives: list[Literal["process_crash", "power_loss", "machine_loss"]]
     note: str
