@@ -1,6 +1,6 @@
 """Every family of benchmarks, in the order of the report."""
 
-from bench import chains, control, edges, observed, policies, runs, shapes, stalls
+from bench import chains, control, durable, edges, observed, policies, runs, shapes, stalls
 
 FAMILIES = (
     chains.FAMILY,
@@ -12,4 +12,7 @@ FAMILIES = (
     edges.FAMILY,
     observed.SCRAPE,
     observed.TRACE,
+    durable.ENDS,
+    durable.MESSAGES,
+    durable.OPEN,
 )

@@ -269,12 +269,11 @@ class Rebuilding:
     def __init__(self) -> None:
         self.index = Index()
         self._runs: dict[tuple[str, int], Run] = {}
-        self._strays: dict[Output, dict[int, tuple[Place, int, int]]] = {}
+        self._strays: dict[Output, dict[int, tuple[tuple[int, int, int], int, int]]] = {}
         self._rows_at_end: dict[Output, int] = {}
         self.damaged: dict[Output, None] = {}
         """Outputs of which a line cannot be read, or is missing."""
         self._unnamed = 0
-        self.lines = 0
 
     def sized(self, number: int, size: int) -> None:
         """How long a file is."""
@@ -282,36 +281,34 @@ class Rebuilding:
 
     def take(self, number: int, start: int, size: int, head: Head) -> None:
         """A line that is intact."""
-        self.lines += 1
-        key = (head.run, head.again)
-        run = self._runs.get(key)
+        run = self._runs.get((head.run, head.again))
         if run is None:
-            run = self._runs[key] = Run(*key)
-        self.index.seen(run, number)
-        place = Place(number, start, size)
+            run = self._runs[head.run, head.again] = Run(head.run, head.again)
+        if number not in run.segments:
+            self.index.seen(run, number)
         if head.kind == CLEAR:
             run.gone = True
-            run.cleared = place
+            run.cleared = Place(number, start, size)
             return
         output = run.outputs.get(head.node)
         if output is None:
             output = run.outputs[head.node] = Output(run, head.node)
-        if head.kind == INCOMPLETE:
-            output.reason = head.reason
-            output.end = place
-        elif head.kind == ROW:
-            self._row(output, place, head)
+        if head.kind == ROW:
+            self._row(output, (number, start, size), head)
         elif head.kind == DONE:
             with_row = head.n >= 0
             self._rows_at_end[output] = head.nth + with_row
             if with_row:
-                self._row(output, place, head)
+                self._row(output, (number, start, size), head)
             elif output.end is None:
-                output.end = place
+                output.end = Place(number, start, size)
+        elif head.kind == INCOMPLETE:
+            output.reason = head.reason
+            output.end = Place(number, start, size)
         else:
             log.warning("a line of kind %s in file %d is not known", head.kind, number)
 
-    def _row(self, output: Output, place: Place, head: Head) -> None:
+    def _row(self, output: Output, place: tuple[int, int, int], head: Head) -> None:
         if head.nth == output.taken:
             output.places.extend(place)
             output.taken += 1
@@ -382,5 +379,7 @@ class Rebuilding:
             if output.reason is not None:
                 output.places = array("Q")
                 output.messages = output.inputs = 0
-            for _, place in output.lines():
-                segments[place.segment].live += place.size
+            for segment, size in zip(output.places[::3], output.places[2::3], strict=True):
+                segments[segment].live += size
+            if output.end is not None:
+                segments[output.end.segment].live += output.end.size
