@@ -6,6 +6,9 @@ import pytest
 
 from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
+from yukta_rx.durability.file._folder import Folder
+from yukta_rx.durability.file.definitions import FileWorkflowDefinitionStore
+from yukta_rx.durability.file.sessions import FileSessionConfigStore
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
 from yukta_rx.errors import (
@@ -13,6 +16,7 @@ from yukta_rx.errors import (
     DefinitionError,
     NotFoundError,
     StaleDefinitionError,
+    StoreUnavailableError,
     ValidationError,
 )
 
@@ -37,17 +41,22 @@ def live():
     return Live()
 
 
+@pytest.fixture(params=["memory", "file"])
+async def stores(request, tmp_path):
+    """Definitions and sessions, of each backend."""
+    if request.param == "memory":
+        workflows = MemoryWorkflowDefinitionStore()
+        yield workflows, MemorySessionConfigStore(workflows)
+        return
+    async with Folder(tmp_path) as folder:
+        workflows = FileWorkflowDefinitionStore(folder)
+        await workflows.open()
+        yield workflows, FileSessionConfigStore(workflows)
+
+
 @pytest.fixture
-def service(registry, settings, live):
-    workflows = MemoryWorkflowDefinitionStore()
-    return DefinitionService(
-        workflows,
-        MemorySessionConfigStore(workflows),
-        registry,
-        settings,
-        Preparer(registry, settings),
-        in_use=live,
-    )
+def service(registry, settings, live, stores):
+    return DefinitionService(*stores, registry, settings, Preparer(registry, settings), in_use=live)
 
 
 @pytest.fixture
@@ -244,3 +253,72 @@ async def test_case_07_duplicate_node_ids_are_refused_at_save_and_at_session_app
         await service.save("s", "a", twice)
     with pytest.raises(ValidationError):
         await service.apply_session({"sessionId": "s", "workflows": [twice]})
+
+
+# --- what is there and cannot be read ------------------------------------------------------------
+
+
+@pytest.fixture
+async def damaged(registry, settings, live, named, tmp_path):
+    """A service on files of which a person broke a workflow and a session."""
+    for _ in range(2):
+        async with Folder(tmp_path) as folder:
+            workflows = FileWorkflowDefinitionStore(folder)
+            await workflows.open()
+            service = DefinitionService(
+                workflows,
+                FileSessionConfigStore(workflows),
+                registry,
+                settings,
+                Preparer(registry, settings),
+                in_use=live,
+            )
+            if not (tmp_path / "sessions").exists():
+                for name in ("s", "t"):
+                    document = {"sessionId": name, "workflows": [named("a"), named("b")]}
+                    await service.apply_session(document)
+                (tmp_path / "workflows/s/a/current.json").write_text("{")
+                (tmp_path / "sessions/t.json").write_text("{")
+                continue
+            yield service
+
+
+async def test_what_cannot_be_read_is_refused_with_its_place_and_the_rest_goes_on(damaged, named):
+    for ask in (
+        damaged.get("s", "a"),
+        damaged.save("s", "a", named("a"), if_match="0" * 64),
+        damaged.save("s", "a", named("a"), if_none_match=True),
+        damaged.delete("s", "a", if_match="0" * 64),
+    ):
+        with pytest.raises(StoreUnavailableError, match=r"s/a/current\.json: line 1, column 2"):
+            await ask
+    with pytest.raises(StoreUnavailableError, match=r"sessions/t\.json: line 1, column 2"):
+        await damaged.get_session("t")
+    assert [view.session_id for view in await damaged.sessions()] == ["s"]
+    assert [item.workflow_id for item in await damaged.workflows("s")] == ["b"]
+
+
+@pytest.mark.parametrize("if_match", [None, "*"])
+async def test_a_damaged_workflow_is_mended_by_saving_it(damaged, named, doc, if_match):
+    saved = await damaged.save("s", "a", named("a", doc.node("p")), if_match=if_match)
+
+    assert (saved.created, saved.record.version) == (True, 2)
+    assert len(await damaged.versions("s", "a")) == 2
+
+
+async def test_a_damaged_workflow_is_removed_unless_runs_of_it_are_live(damaged, live):
+    live.pairs.add(("s", "a"))
+    with pytest.raises(ConflictError):
+        await damaged.delete("s", "a")
+    live.pairs.clear()
+    await damaged.delete("s", "a")
+
+    with pytest.raises(NotFoundError):
+        await damaged.get("s", "a")
+
+
+async def test_a_damaged_session_is_mended_by_applying_it(damaged, named):
+    applied = await damaged.apply_session({"sessionId": "t", "workflows": [named("a")]})
+
+    assert (applied.unchanged, applied.removed) == (["a"], ["b"])
+    assert (await damaged.get_session("t")).as_dict()["workflowIds"] == ["a"]

@@ -20,10 +20,17 @@ from yukta_rx.definitions.views import (
     SessionRequest,
     SessionView,
     check_match,
+    mendable,
 )
 from yukta_rx.definitions.workflows import WorkflowService
 from yukta_rx.durability.stores.sessions import SessionChange, SessionRecord
-from yukta_rx.errors import ConflictError, Fault, PreconditionRequiredError, ValidationError
+from yukta_rx.errors import (
+    ConflictError,
+    Fault,
+    PreconditionRequiredError,
+    StoreUnavailableError,
+    ValidationError,
+)
 from yukta_rx.model.session import SessionConfig
 
 if TYPE_CHECKING:
@@ -296,7 +303,13 @@ class DefinitionService(WorkflowService):
         """Compare a request with what is there; called by the one that writes."""
         request, config = wanted.request, wanted.config
         session_id = config.session_id
-        before = await self._sessions.get(session_id)
+        if_match = request.if_match
+        try:
+            before = await self._sessions.get(session_id)
+        except StoreUnavailableError as error:
+            if not mendable(error, if_match, request.if_none_match):
+                raise
+            before, if_match = None, None
         known = {item.workflow_id: item for item in await self._definitions.list(session_id)}
         view = None if before is None else SessionView(before, list(known.values()))
         etag = None if view is None else view.etag
@@ -305,7 +318,7 @@ class DefinitionService(WorkflowService):
                 f"session {session_id} is there, and this server wants the etag that the change is"
                 " based on: bring it as JSON with `etag`"
             )
-        check_match(etag, request.if_match, request.if_none_match, session_id)
+        check_match(etag, if_match, request.if_none_match, session_id)
         if before is not None and request.keep_settings and set(request.document) <= _BARE:
             config = before.config
         now = self._now()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.durability.stores.definitions import DAMAGED
 from yukta_rx.errors import Fault, StaleDefinitionError
 from yukta_rx.model.codec import canonical
 from yukta_rx.model.times import rfc3339
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.durability.stores.definitions import WorkflowRecord
     from yukta_rx.durability.stores.sessions import SessionRecord
+    from yukta_rx.errors import StoreUnavailableError
 
 ANY: Final = "*"
 """`if_match="*"`: whatever is there, but something must be."""
@@ -132,6 +134,11 @@ class SessionView:
         shown["updatedAt"] = rfc3339(self.record.updated_at)
         shown["etag"] = self.etag
         return shown
+
+
+def mendable(error: StoreUnavailableError, if_match: str | None, if_none_match: bool) -> bool:
+    """Whether a change goes over what is there but cannot be read: it is based on nothing."""
+    return DAMAGED in error.members and if_match in (None, ANY) and not if_none_match
 
 
 def check_match(current: str | None, if_match: str | None, if_none_match: bool, what: str) -> None:

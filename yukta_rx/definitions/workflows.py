@@ -10,9 +10,15 @@ from yukta_rx.definitions.diff import WorkflowDiff, diff_definitions
 from yukta_rx.definitions.dry_run import dry_run
 from yukta_rx.definitions.graph import Graph, graph_of
 from yukta_rx.definitions.validate import Validation, validate
-from yukta_rx.definitions.views import Saved, check_match
+from yukta_rx.definitions.views import Saved, check_match, mendable
 from yukta_rx.durability.stores.definitions import WorkflowRecord
-from yukta_rx.errors import ConflictError, DefinitionError, Fault, NotFoundError
+from yukta_rx.errors import (
+    ConflictError,
+    DefinitionError,
+    Fault,
+    NotFoundError,
+    StoreUnavailableError,
+)
 from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.times import utc_now
 
@@ -127,7 +133,12 @@ class WorkflowService:
             raise DefinitionError(faults)
         async with self._writing:
             await self.session_record(session_id)
-            old = await self._definitions.get(session_id, workflow_id)
+            try:
+                old = await self._definitions.get(session_id, workflow_id)
+            except StoreUnavailableError as error:
+                if not mendable(error, if_match, if_none_match):
+                    raise
+                old, if_match = None, None
             current = None if old is None else old.definition_version
             check_match(current, if_match, if_none_match, workflow_id)
             if old is not None and current == definition.version:
@@ -155,11 +166,17 @@ class WorkflowService:
             ConflictError: it has live runs.
         """
         async with self._writing:
-            old = await self.get(session_id, workflow_id)
-            check_match(old.definition_version, if_match, False, workflow_id)
+            try:
+                old = await self.get(session_id, workflow_id)
+            except StoreUnavailableError as error:
+                if not mendable(error, if_match, False):
+                    raise
+                old = None
+            if old is not None:
+                check_match(old.definition_version, if_match, False, workflow_id)
             self._check_unused(session_id, (workflow_id,))
             await self._definitions.write(session_id, (), (workflow_id,))
-            self._forget((old,))
+            self._forget(() if old is None else (old,))
 
     async def validate(self, document: Any) -> Validation:
         """What is to be said about a workflow document."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -35,7 +35,7 @@ from yukta_rx.durability.file._definition_files import (
     session_text,
     version_text,
 )
-from yukta_rx.durability.stores.definitions import WorkflowRecord
+from yukta_rx.durability.stores.definitions import DAMAGED, WorkflowRecord
 from yukta_rx.durability.stores.quarantine import Quarantined
 from yukta_rx.durability.stores.sessions import SessionChange, SessionRecord
 from yukta_rx.errors import StoreUnavailableError
@@ -216,8 +216,9 @@ class Catalog:
 
 
 def _refused(broken: Broken) -> StoreUnavailableError:
+    members: dict[str, Any] = {DAMAGED: broken.fault.place}
     return StoreUnavailableError(
-        f"{broken.fault}; correct the file and start the server again, or save it anew"
+        f"{broken.fault}; correct the file and start the server again, or save it anew", **members
     )
 
 

@@ -18,6 +18,10 @@ RETAINED_VERSIONS: Final = 20
 """Newest versions of a workflow that are kept by default."""
 
 
+DAMAGED: Final = "damaged"
+"""Member of the `StoreUnavailableError` of what is there and cannot be read: the place."""
+
+
 class WorkflowRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a stored workflow.
 
@@ -107,7 +111,9 @@ class WorkflowDefinitionStore(Protocol):
         D1. Every read shows a write as soon as the write has returned.
         D2. `write` is all or nothing: every put and removal of the call is visible, or none.
         D3. `list` is ordered by workflow id, `versions` by number with the newest first.
-        D4. A failure raises; no answer is never taken for "there is none".
+        D4. A failure raises; no answer is never taken for "there is none". What is there and
+            cannot be read is left out of lists, and refused by name with `DAMAGED`; it can be
+            replaced and removed.
         D5. `write` numbers what is put: the number is greater than any that this workflow had
             before, also before it was removed, and also with writes at the same time.
         D6. The newest `RETAINED_VERSIONS` (or as many as the store was told) stay, and besides
