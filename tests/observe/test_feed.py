@@ -491,6 +491,53 @@ async def test_heartbeats_are_not_sent_unasked_and_do_not_pile_up(new_scene, now
             assert types(await now(beating)) == ["stream.hello", "stream.heartbeat"]
 
 
+class Wire:
+    """Takes what is written for a stream that has everything, unless it is stuck."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+        self.stuck = False
+        self.pack = joined
+
+    def take(self, data: bytes) -> bool:
+        if not self.stuck:
+            self.got.append(data)
+        return not self.stuck
+
+
+def joined(frames) -> bytes:
+    return b"".join([frame.sse() for frame in frames])
+
+
+@virtual_time
+async def test_streams_that_wait_get_a_heartbeat_in_one_piece_and_keep_waiting(
+    new_scene, now, settled
+) -> None:
+    async with new_scene() as scene, asyncio.TaskGroup() as group:
+        wires = [Wire(), Wire(), Wire(), Wire()]
+        streams = [scene.feed.subscribe(heartbeat=wire is not wires[0]) for wire in wires]
+        waiting = []
+        for stream, wire in zip(streams, wires, strict=True):
+            stream.connect(wire)
+            assert types(await stream.frames()) == ["stream.hello"]
+            waiting.append(group.create_task(stream.frames()))
+        await settled()
+        scene.publish(1)
+        await asyncio.sleep(1)
+        wires[3].stuck = True
+        await asyncio.sleep(9)
+
+        beat = b'id: e:1\nevent: stream.heartbeat\ndata: {"headSeq":1}\n\n'
+        assert [len(wire.got) for wire in wires] == [1, 3, 3, 1]
+        assert wires[1].got[1:] == [beat, beat]
+        assert all(a is b for a, b in zip(wires[1].got, wires[2].got, strict=True))
+        # One that takes nothing gets it by its own task.
+        assert [types(task.result()) for task in waiting if task.done()] == [["stream.heartbeat"]]
+        for stream in streams:
+            stream.close()
+        assert not scene.feed.heart.beating
+
+
 @virtual_time
 async def test_the_position_is_where_to_resume(new_scene, now) -> None:
     async with new_scene() as scene:
@@ -535,7 +582,7 @@ async def test_case_30_a_closed_subscription_leaves_nothing_behind(new_scene, no
         assert not scene.feed.listening
         assert not scene.feed.sampling
         assert len(asyncio.all_tasks()) == before
-        assert stream._heartbeat_timer is None
+        assert not scene.feed.heart.beating
         assert stream._flush_timer is None
         assert await stream.frames() == []
 

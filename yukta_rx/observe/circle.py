@@ -55,11 +55,13 @@ class CircleKey(NamedTuple):
         filters: what they want.
         pack: makes the bytes of frames.
         coalesce: seconds between two deliveries of samples.
+        heartbeat: whether they want heartbeats.
     """
 
     filters: EventFilter
     pack: Pack
     coalesce: float
+    heartbeat: bool
 
 
 class Circle:
@@ -147,6 +149,15 @@ class Circle:
         late = [member for member, outlet in self.members.items() if not outlet.take(data)]
         for member in late:
             self._dismiss(member, [seq for seq, _ in entries])
+
+    def beat(self, frame: Frame) -> None:
+        """Write a heartbeat."""
+        self.flush()
+        data = self.key.pack([frame])
+        for member, outlet in tuple(self.members.items()):
+            if not outlet.take(data):
+                self._dismiss(member)
+                member.tick()
 
     def add_sample(self, key: SampleKey, entry: Entry) -> None:
         """A wanted sample was taken; it takes the place of the one before."""

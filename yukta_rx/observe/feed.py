@@ -23,6 +23,7 @@ from yukta_rx.observe.circle import Circle, CircleKey
 from yukta_rx.observe.event_ids import base36, parse_id
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.frames import RETRY_MS, Frame, closing
+from yukta_rx.observe.heart import Heart
 from yukta_rx.observe.journal import Gap
 from yukta_rx.observe.replay import PastEvents
 from yukta_rx.observe.ring import OVERHEAD, Ring
@@ -140,6 +141,7 @@ class EventFeed:
         self._subscriptions: set[FeedSubscription] = set()
         self._alone: set[FeedSubscription] = set()  # those in no circle
         self._circles: dict[CircleKey, Circle] = {}
+        self.heart = Heart(self)
         self._sampling: set[FeedSubscription] = set()
         self._newest: dict[str, dict[SampleKey, Entry]] = {}
 
@@ -401,7 +403,7 @@ class EventFeed:
 
     def meet(self, subscription: FeedSubscription, outlet: Outlet, coalesce: float) -> None:
         """A subscription that has everything waits for more with those that want the same."""
-        key = CircleKey(subscription.filters, outlet.pack, coalesce)
+        key = CircleKey(subscription.filters, outlet.pack, coalesce, subscription.heartbeat)
         circle = self._circles.get(key)
         if circle is None:
             circle = Circle(asyncio.get_running_loop(), self.clock, key)

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HEARTBEAT: Final = 5.0
-"""Seconds between two `stream.heartbeat`."""
-
 MAX_SAMPLES: Final = 10_000
 """Samples of different keys that may wait; only who never reads comes near it."""
 
@@ -40,6 +37,7 @@ class FeedSubscription(Reader[Frame]):
 
     Attributes:
         filters: what it wants.
+        heartbeat: whether it wants heartbeats.
         wants_all: whether that is everything.
         dropped: events that it lost because it read too slowly.
         circle: with whom it waits, while it has everything and its frames need no task.
@@ -54,7 +52,6 @@ class FeedSubscription(Reader[Frame]):
         "_first",
         "_flush_timer",
         "_flushed_at",
-        "_heartbeat_timer",
         "_last",
         "_lost",
         "_lost_from",
@@ -68,6 +65,7 @@ class FeedSubscription(Reader[Frame]):
         "circle",
         "dropped",
         "filters",
+        "heartbeat",
         "past",
         "wants_all",
     )
@@ -99,13 +97,13 @@ class FeedSubscription(Reader[Frame]):
         self._due = False
         self._flushed_at = float("-inf")
         self._flush_timer: Timer | None = None
-        self._heartbeat_timer: Timer | None = None
         self._ticked = False
         self._outlet: Outlet | None = None
         self.circle: Circle | None = None
         self.past: PastEvents | None = None
+        self.heartbeat = heartbeat
         if heartbeat:
-            self._beat_later()
+            feed.heart.add(self)
 
     # -- told by the feed
 
@@ -163,6 +161,11 @@ class FeedSubscription(Reader[Frame]):
         for key, _ in newer:
             self._samples.pop(key, None)
 
+    def tick(self) -> None:
+        """A heartbeat is due."""
+        self._ticked = True
+        self.wake()
+
     def finish(self, last: Frame) -> None:
         """Nothing follows what waits but this frame."""
         self._last = last
@@ -219,8 +222,7 @@ class FeedSubscription(Reader[Frame]):
             self._pull_samples(out, limit)
         if self._ticked and len(out) < limit:
             self._ticked = False
-            head = {"headSeq": self._feed.head_seq}
-            out.append(Frame.of("stream.heartbeat", head, id=self.position))
+            out.append(self._feed.heart.frame(self.position))
         if self._last is not None and not self._samples and len(out) < limit:
             out.append(self._last)
             self._last = None
@@ -279,10 +281,10 @@ class FeedSubscription(Reader[Frame]):
 
     def _let_go(self) -> None:
         self._feed.forget(self)
-        for timer in (self._flush_timer, self._heartbeat_timer):
-            if timer is not None:
-                timer.cancel()
-        self._flush_timer = self._heartbeat_timer = None
+        self._feed.heart.discard(self)
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
         self._pending = _NONE
         self._samples.clear()
 
@@ -305,12 +307,3 @@ class FeedSubscription(Reader[Frame]):
         self._flush_timer = None
         self._due = True
         self.wake()
-
-    def _beat_later(self) -> None:
-        clock = self._feed.clock
-        self._heartbeat_timer = clock.call_at(clock.now() + HEARTBEAT, self._beat)
-
-    def _beat(self) -> None:
-        self._ticked = True
-        self.wake()
-        self._beat_later()
