@@ -1,7 +1,7 @@
 # The everyday commands. Each sets up .venv by itself the first time it is needed.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage check docs bench browser schemathesis wheel-test clean
+.PHONY: help setup demo test coverage check docs golden bench browser schemathesis wheel-test clean
 
 # Any Python that is new enough and can make a virtual environment; override with PYTHON=...
 PYTHON ?= $(shell for p in python3 python python3.11 python3.12 python3.13 python3.14; do \
@@ -18,6 +18,8 @@ TESTS ?=
 ARGS ?=
 # Requests per route of `make schemathesis`.
 EXAMPLES ?= 50
+# The version whose samples `make golden` adds.
+LABEL ?=
 
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -54,6 +56,10 @@ check: $(STAMP) ## lint, format check, layers, types
 
 docs: $(STAMP) ## write the reference pages that are made from the code
 	$(BIN)/python docs/render.py
+
+golden: $(STAMP) ## add samples of what is kept in files, for a release (LABEL=0.2.0)
+	@test -n "$(LABEL)" || { echo "say which version writes so: make golden LABEL=0.2.0"; exit 2; }
+	$(BIN)/python -m tests.golden.write $(LABEL)
 
 bench: $(STAMP) ## measure everything, in minutes (ARGS='--only policies', ARGS=--write)
 	$(BIN)/python -m bench $(ARGS)
