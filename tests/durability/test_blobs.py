@@ -240,6 +240,26 @@ async def test_blobs_go_with_the_last_run_that_has_them(tmp_path: Path) -> None:
 
 
 @virtual_time
+async def test_what_cannot_be_carried_over_whole_is_not_carried_over(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path)
+    store = await outputs.open()
+    await mark(store, "old", "a", row(SMALL))
+    await mark(store, "old", "b", row(LARGE))
+    kept = blob_of(codec.encode(LARGE))
+    await POOL.call(outputs.blobs._object(kept.sha256).unlink)
+    other = store.mark_complete("other", "a", row(SMALL))
+
+    with pytest.raises(StoreUnavailableError, match=f"blob {kept.sha256} is missing"):
+        await store.carry_over("old", "new", ["a", "b"])
+
+    assert dict(await store.states("new")) == {}
+    assert set(await store.states("old")) == {"a", "b"}
+    assert other is not None
+    await other
+    await store.close()
+
+
+@virtual_time
 async def test_blobs_of_runs_that_a_crash_took_go_at_the_start(tmp_path: Path) -> None:
     outputs = Outputs(tmp_path)
     store = await outputs.open()

@@ -318,6 +318,7 @@ class CheckpointLog(Generic[R]):
         else:
             self._begin(1, None)
         fsync_dir(self.folder)
+        fsync_dir(self.folder.parent)
 
     def _begin(self, number: int, after: tuple[int, int] | None) -> None:
         """Go on with a new file, which has nothing in it yet."""

@@ -37,7 +37,6 @@ Claims: TypeAlias = Mapping[int, bytes]
 """Texts of payloads, by the place of their messages in a row."""
 
 Keep: TypeAlias = Callable[[Owner, str, bytes], None]
-Share: TypeAlias = Callable[[Owner, str], None]
 
 
 class Record:
@@ -131,9 +130,9 @@ class LargeRowRecord(RowRecord):
 class CarryRecord(RowRecord):
     """A row of one run, for another run."""
 
-    __slots__ = ("_blobs", "_share")
+    __slots__ = ("blobs",)
 
-    def __init__(self, output: Output, line: bytes, share: Share | None) -> None:
+    def __init__(self, output: Output, line: bytes) -> None:
         head, body = head_of(line), body_of(line)
         if head is None or body is None or not intact(line):
             raise StoreUnavailableError(
@@ -143,15 +142,8 @@ class CarryRecord(RowRecord):
         done = head.kind == DONE
         text = row_line(output.about, output.taken, sizes, body, done=done, blobs=head.blobs)
         super().__init__(output, text, sizes, done=done)
-        self._blobs = head.blobs
-        self._share = share
-
-    def line(self) -> bytes:
-        """Have the payloads kept for the other run as well."""
-        for sha256 in self._blobs:
-            if self._share is not None:
-                self._share(Owner(STORE, self.output.run.id), sha256)
-        return super().line()
+        self.blobs = head.blobs
+        """They have to be kept for the other run as well, before this is written."""
 
 
 class IncompleteRecord(Record):
@@ -222,9 +214,7 @@ def _with_payloads(row: CheckpointRow, payloads: Mapping[int, Any]) -> Checkpoin
     return CheckpointRow.of(messages, row.inputs, row.group)
 
 
-async def opened_row(
-    row: CheckpointRow, line: bytes, blobs: BlobStore | None
-) -> CheckpointRow:
+async def opened_row(row: CheckpointRow, line: bytes, blobs: BlobStore | None) -> CheckpointRow:
     """The row of a line with the payloads that were kept apart.
 
     Raises:

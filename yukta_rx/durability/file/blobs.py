@@ -29,7 +29,7 @@ from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.model.codec import Blob
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
 log = logging.getLogger(__name__)
@@ -71,6 +71,14 @@ class FileBlobStore:
     async def put(self, owner: Owner, data: bytes) -> Blob:
         """Keep bytes for an owner."""
         return await self._in_thread(self._put, owner, data)
+
+    async def share(self, owner: Owner, hashes: Iterable[str]) -> None:
+        """Keep what is kept already for one more owner.
+
+        Raises:
+            StoreUnavailableError: it is missing, or could not be done.
+        """
+        await self._in_thread(self._share, owner, hashes)
 
     async def get(self, blob: Blob) -> bytes:
         """The bytes of a blob."""
@@ -114,21 +122,15 @@ class FileBlobStore:
             if not name.exists():
                 self._link(kept, name)
 
-    def share(self, owner: Owner, sha256: str) -> None:
-        """Keep what is kept already for one more owner. Blocks.
-
-        Raises:
-            OSError: it could not be done.
-            StoreUnavailableError: the bytes are missing.
-        """
-        name = self._owned(owner) / sha256
-        if name.exists():
-            return
+    def _share(self, owner: Owner, hashes: Iterable[str]) -> None:
         with self._lock:
-            kept = self._object(sha256)
-            if not kept.exists():
-                raise StoreUnavailableError(f"blob {sha256} is missing", sha256=sha256)
-            self._link(kept, name)
+            for sha256 in hashes:
+                name, kept = self._owned(owner) / sha256, self._object(sha256)
+                if name.exists():
+                    continue
+                if not kept.exists():
+                    raise StoreUnavailableError(f"blob {sha256} is missing", sha256=sha256)
+                self._link(kept, name)
 
     def _link(self, kept: Path, name: Path) -> None:
         self._made(name.parent, self._owners)
@@ -175,6 +177,8 @@ class FileBlobStore:
     def _swept(self) -> None:
         make_folder(self._objects)
         make_folder(self._owners)
+        fsync_dir(self.folder)
+        fsync_dir(self.folder.parent)
         with self._lock:
             self._try_links()
             self.size = 0

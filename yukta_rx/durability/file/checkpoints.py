@@ -273,12 +273,13 @@ class FileNodeCheckpointStore:
 
     async def _carry(self, old: Output, new: Output) -> None:
         """Have copies written of all lines of a node, under another name."""
-        share = None if self._blobs is None else self._blobs.share
         nth, rows = 0, old.rows
         while nth < rows:
             lines = await self._reader.lines_of(old, nth, rows)
             for line in lines:
-                record = CarryRecord(new, line, share)
+                record = CarryRecord(new, line)
+                if record.blobs and self._blobs is not None:
+                    await self._blobs.share(Owner(STORE, new.run.id), record.blobs)
                 new.taken += 1
                 new.ending = record if record.done else None
                 self._send(new, record)
