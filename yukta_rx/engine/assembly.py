@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.engine.pipeline import node_flow, replay_flow
+from yukta_rx.engine.pipeline import node_flow, passing_flow, replay_flow
 from yukta_rx.engine.policies import copies
 from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.plugins.contract import PluginKind
@@ -38,7 +38,7 @@ def wire(
     flows: dict[str, Flow[Any]] = {}
     buffers: dict[str, Flow[Any]] = {}
     for node_id in prepared.order:
-        if node_id in replay.alone:
+        if not replay.has_stage(node_id):
             continue
         node = nodes[node_id]
         hooks = hooks_of(node)
@@ -52,7 +52,17 @@ def wire(
             sources = buffers if parent.port == DROPPED_PORT else flows
             source = sources[parent.node_id]
             parents.append(source if parent.port is None else source.port(parent.port))
-        wired = node_flow(node, parents, ready[node_id], prefetch=prefetch, hooks=hooks)
+        if node_id in replay.passed:
+            wired = passing_flow(node, parents, ready[node_id], prefetch=prefetch, hooks=hooks)
+        else:
+            wired = node_flow(
+                node,
+                parents,
+                ready[node_id],
+                prefetch=prefetch,
+                hooks=hooks,
+                prelude=node.prelude,
+            )
         flows[node_id] = wired.output
         if wired.buffer is not None:
             buffers[node_id] = wired.buffer
@@ -74,7 +84,8 @@ def shared_inputs(prepared: PreparedWorkflow, replay: Replay = NO_REPLAY) -> set
             passes_on = as_it_came and (
                 source.spec.kind is PluginKind.TRIGGER or parent.node_id in shared
             )
-            if len(source.children) > 1 or passes_on or parent.node_id in replay.outputs:
+            recorded = parent.node_id in replay.outputs or parent.node_id in replay.partial
+            if len(source.children) > 1 or passes_on or recorded:
                 shared.add(node_id)
     return shared
 

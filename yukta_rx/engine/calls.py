@@ -13,7 +13,6 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,9 +41,10 @@ from yukta_rx.streams.through import StreamBody
 
 if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import PreparedNode
+    from yukta_rx.engine.resume import GivenBefore
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.attempts import Hold
-    from yukta_rx.streams.plan import Barrier, Body, NodePlan
+    from yukta_rx.streams.plan import Barrier, Body
     from yukta_rx.streams.pool import BlockingPool
 
 OBSERVABLE_BUFFER: Final = 1024
@@ -65,6 +65,7 @@ class PluginCall:
         shared: another branch may hold the payloads that come in.
         timers: told, once the first message is there, of limits that depend on it.
         hold: how much an attempt may hold back.
+        given: what a trigger gave before the run went on.
     """
 
     __slots__ = (
@@ -73,6 +74,7 @@ class PluginCall:
         "context",
         "first",
         "fn",
+        "given_before",
         "headers",
         "hold",
         "instance",
@@ -96,7 +98,9 @@ class PluginCall:
         shared: bool,
         timers: Timers,
         hold: Hold | None = None,
+        given: GivenBefore | None = None,
     ) -> None:
+        self.given_before = given
         self.spec = node.spec
         self.ports = node.spec.named_ports(node.config.constant)
         self.bound = node.config
@@ -465,34 +469,25 @@ class PluginCall:
 
     def _numbered(self, values: Iterable[Any]) -> Iterator[Any]:
         try:
-            yield from map(self._emitted, count(), values)
+            if self.given_before is None:
+                yield from map(self._emitted, count(), values)
+            else:
+                yield from self.given_before.values(self._emitted, values)
         finally:
             close = getattr(values, "close", None)
             if close is not None:
                 close()
 
     async def _numbered_async(self, values: AsyncIterable[Any]) -> AsyncIterator[Any]:
-        seq = 0
+        seq, before = 0, self.given_before
+        made = self._emitted if before is None else before.numbered(self._emitted)
         try:
             async for value in values:
-                yield self._emitted(seq, value)
+                yield made(seq, value)
                 seq += 1
+            if before is not None:
+                before.check_end(seq)
         finally:
             close = getattr(values, "aclose", None)
             if close is not None:
                 await close()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class FailedBody:
-    """The body of a node whose plugin could not be opened: fails when the run starts."""
-
-    error: BaseException
-
-    def stage(self, plan: NodePlan, circuit: Any) -> Any:
-        """A source that raises at its first element."""
-
-        def make() -> Iterable[Any]:
-            raise self.error
-
-        return IterableBody(make).stage(plan, circuit)

@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx import operators as ops
 from yukta_rx.engine.drops import Drops
-from yukta_rx.engine.policies import NodePolicies, describe
+from yukta_rx.engine.fronts import buffer_of, drain, in_front
+from yukta_rx.engine.policies import STATUS_OF_ERROR, NodePolicies, describe
 from yukta_rx.engine.rates import RateMeter
-from yukta_rx.errors import (
-    ConflictError,
-    DeadlineExceededError,
-    EngineError,
-    IdleTimeoutError,
-    UpstreamFailedError,
-    YuktaError,
-)
+from yukta_rx.errors import ConflictError, UpstreamFailedError, YuktaError
 from yukta_rx.model.message import Message
 from yukta_rx.model.policy import OnError
 from yukta_rx.model.status import TaskStatus, advance
 from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import PluginKind
-from yukta_rx.streams.buffer import DROPPED_PORT, BufferStage
+from yukta_rx.streams.buffer import DROPPED_PORT
 from yukta_rx.streams.circuit import StopMode
 from yukta_rx.streams.clock import LoopClock, PausableClock
 from yukta_rx.streams.plan import Outcome
@@ -38,18 +32,10 @@ if TYPE_CHECKING:
     from yukta_rx.config.run_settings import ExecutionGroup
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.engine.breakpoints import Breakpoint
+    from yukta_rx.engine.resume import Prelude
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.stage import Stage
-
-STATUS_OF_ERROR: Final[tuple[tuple[type[BaseException], TaskStatus], ...]] = (
-    (UpstreamFailedError, TaskStatus.UPSTREAM_FAILED),
-    (IdleTimeoutError, TaskStatus.TIMED_OUT),
-    (DeadlineExceededError, TaskStatus.TIMED_OUT),
-    (EngineError, TaskStatus.ERROR),
-)
-"""How a node ends that fails with an error of this class; FAILURE with any other."""
-
 
 COUNTERS: Final = ("in", "out", "failed", "retried", "dropped", "deadLettered", "skipped")
 """Names of what is counted at a node."""
@@ -79,6 +65,7 @@ class NodeRuntime:
         "drops",
         "ended_at",
         "error",
+        "fronts",
         "held_alone",
         "held_at",
         "on_dropped",
@@ -88,7 +75,9 @@ class NodeRuntime:
         "paused",
         "paused_at",
         "policies",
+        "prelude",
         "prepared",
+        "replaying",
         "stage",
         "started_at",
         "status",
@@ -129,8 +118,13 @@ class NodeRuntime:
         self.on_dropped: Callable[[str | None, list[Message]], None] | None = None
         """Told of what its buffer dropped, with the port that this leaves by; None: it is gone."""
         self.breakpoints: tuple[Breakpoint, ...] = ()
+        self.fronts: tuple[Stage, ...] = ()
         self.buffer: Stage | None = None
         """The stage of the buffer in front of it, if it has one."""
+        self.prelude: Prelude | None = None
+        """What leaves it first, where it goes on behind inputs that it had finished."""
+        self.replaying = False
+        """Whether what it emits just now is on the record already."""
         self._say = say
         self._spill_dir = settings.spill_dir
         self._deadline: ops.Deadline | None = None
@@ -173,9 +167,8 @@ class NodeRuntime:
     def wired(self, stage: Stage) -> None:
         """The stage that runs it is made."""
         self.stage = stage
-        for edge in stage.ins:
-            if isinstance(edge.src, BufferStage):
-                self.buffer = edge.src
+        self.fronts = in_front(stage)
+        self.buffer = buffer_of(self.fronts)
 
     def edge_buffer(self) -> ops.Operator | None:
         """What keeps messages in front of it; None if the policy asks for nothing."""
@@ -257,6 +250,8 @@ class NodeRuntime:
         self.outcome = outcome
         if self.context is not None:
             self.context.cancelled = True
+        if self.prelude is not None:
+            self.prelude.cancel()
         if self.drops is not None:
             self.drops.flush()
         if outcome is Outcome.FAILED and error is not None:
@@ -394,12 +389,7 @@ class NodeRuntime:
             self.clear_breakpoints()
             self.resume()
             self.stopped_alone = True
-            if self.buffer is None:
-                self.stage.drain()
-            else:
-                # What waits in the buffer has left its parents, so it is worked off.
-                self.stage.draining = True
-                self.buffer.drain()
+            drain(self.stage, self.fronts)
         else:
             self.stage.end(Outcome.CANCELLED)
         return True
@@ -418,8 +408,7 @@ class NodeRuntime:
         dropped = stage.discarded + stage.unrouted
         if self.drops is not None:
             dropped += self.drops.total
-        if self.buffer is not None:
-            dropped += self.buffer.discarded
+        dropped += sum(front.discarded for front in self.fronts)
         return {
             "in": 0 if self.kind is PluginKind.TRIGGER else stage.received,
             "out": 0 if self.kind is PluginKind.TERMINAL else stage.emitted,

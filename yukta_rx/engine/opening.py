@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.engine.calls import FailedBody, PluginCall
+from yukta_rx.engine.calls import PluginCall
+from yukta_rx.engine.resume import Prelude
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.plugins.contract import PluginKind
+from yukta_rx.streams.sync import IterableBody
 
 if TYPE_CHECKING:
+    from yukta_rx.durability.stores.checkpoints import Rows
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.model.message import Message
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.aio import Tasks
-    from yukta_rx.streams.plan import Barrier, Body
+    from yukta_rx.streams.plan import Barrier, Body, NodePlan
     from yukta_rx.streams.pool import BlockingPool
 
 log = logging.getLogger(__name__)
@@ -41,6 +44,21 @@ class Ready:
     element_timeout: float | Callable[[Message], float] | None = None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FailedBody:
+    """The body of a node whose plugin could not be opened: fails when the run starts."""
+
+    error: BaseException
+
+    def stage(self, plan: NodePlan, circuit: Any) -> Any:
+        """A source that raises at its first element."""
+
+        def make() -> Iterable[Any]:
+            raise self.error
+
+        return IterableBody(make).stage(plan, circuit)
+
+
 class OpenPlugins:
     """Holds what was opened, so that all of it is closed, however the run ends.
 
@@ -58,10 +76,31 @@ class OpenPlugins:
         self.opening: str | None = None
         """The node whose plugin is being opened."""
 
-    async def open(self, node: NodeRuntime, context: NodeContext, *, shared: bool) -> None:
-        """Make one node's plugin ready; if it cannot be opened the node fails when it starts."""
+    async def open(
+        self,
+        node: NodeRuntime,
+        context: NodeContext,
+        *,
+        shared: bool,
+        recorded: Rows | None = None,
+    ) -> None:
+        """Make one node's plugin ready; if it cannot be opened the node fails when it starts.
+
+        Args:
+            node: the node.
+            context: what its plugin is given.
+            shared: whether others may hold the payloads that come in.
+            recorded: what it emitted for inputs that it had finished before the run went on.
+        """
+        if recorded is not None:
+            node.prelude = Prelude(node, recorded)
         call = PluginCall(
-            node.prepared, context, shared=shared, timers=node, hold=node.policies.hold()
+            node.prepared,
+            context,
+            shared=shared,
+            timers=node,
+            hold=node.policies.hold(),
+            given=None if node.prelude is None else node.prelude.given,
         )
         node.passed_round = call.passed_on
         self.opening = node.id

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.opening import Ready
-    from yukta_rx.streams.plan import Barrier, Join, OnFinished, Tap
+    from yukta_rx.engine.resume import Prelude
+    from yukta_rx.streams.plan import Barrier, Gate, Join, Keeper, OnFinished, Tap
 
 
 class Hooks(NamedTuple):
@@ -31,11 +32,13 @@ class Hooks(NamedTuple):
         tap: sees what it emits, before its children do.
         on_finished: told of the inputs that it has finished.
         barrier: what is awaited before its children see that it has completed.
+        keeper: of a trigger: what has to keep a message before that leaves it.
     """
 
     tap: Tap | None = None
     on_finished: OnFinished | None = None
     barrier: Barrier | None = None
+    keeper: Keeper | None = None
 
 
 class Wired(NamedTuple):
@@ -52,6 +55,7 @@ def node_flow(
     *,
     prefetch: int,
     hooks: Hooks,
+    prelude: Prelude | None = None,
 ) -> Wired:
     """The output of `node`, wrapped.
 
@@ -61,20 +65,34 @@ def node_flow(
         ready: its plugin, ready to be called.
         prefetch: elements that each edge into it may hold.
         hooks: what listens to it.
+        prelude: what leaves it first, where it goes on behind inputs that it had finished.
     """
+    gate: Gate = prelude or node.valve
     buffer: Flow[Any] | None = None
     if parents:
         flow = ops.merge(*parents, name=node.id, join=join_of(node), prefetch=prefetch)
+        if prelude is not None:
+            flow = flow.pipe(ops.without_known(prelude.memory))
         if (edge_buffer := node.edge_buffer()) is not None:
             flow = flow.pipe(edge_buffer)
             if node.drops is not None:
                 buffer = Flow(flow.plan.parents[0].plan)
-        flow = flow.pipe(ops.valve(node.valve), ops.call(ready.body))
+        flow = flow.write(Slot.VALVE, gate=gate).pipe(ops.call(ready.body))
         flow = flow.pipe(*node.policies.around_call(ready.element_timeout))
     else:
-        flow = Flow(NodePlan(name=node.id, body=ready.body, gate=node.valve, last=Slot.CALL))
+        flow = Flow(NodePlan(name=node.id, body=ready.body, gate=gate, last=Slot.CALL))
     flow = flow.pipe(*node.clocks(), ops.status(node), *_recorded(hooks), ops.broadcast())
     return Wired(flow, buffer)
+
+
+def passing_flow(
+    node: NodeRuntime, parents: Sequence[Flow[Any]], ready: Ready, *, prefetch: int, hooks: Hooks
+) -> Wired:
+    """A terminal that had finished: what comes in goes out as a result, without clocks."""
+    flow = ops.merge(*parents, name=node.id, join=join_of(node), prefetch=prefetch)
+    flow = flow.pipe(ops.valve(node.valve), ops.call(ready.body), ops.status(node))
+    flow = flow.pipe(*_recorded(hooks), ops.broadcast())
+    return Wired(flow, flow)
 
 
 def replay_flow(node: NodeRuntime, ready: Ready, hooks: Hooks) -> Wired:
@@ -89,7 +107,7 @@ def replay_flow(node: NodeRuntime, ready: Ready, hooks: Hooks) -> Wired:
 def _recorded(hooks: Hooks) -> list[ops.Operator]:
     if hooks == Hooks():
         return []
-    return [ops.record(hooks.tap, hooks.barrier, hooks.on_finished)]
+    return [ops.record(hooks.tap, hooks.barrier, hooks.on_finished, hooks.keeper)]
 
 
 def join_of(node: NodeRuntime) -> Join:

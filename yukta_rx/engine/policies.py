@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx import operators as ops
-from yukta_rx.errors import BadInputError, YuktaError
+from yukta_rx.errors import (
+    BadInputError,
+    DeadlineExceededError,
+    EngineError,
+    IdleTimeoutError,
+    UpstreamFailedError,
+    YuktaError,
+)
 from yukta_rx.model.message import Message, copy_payload
 from yukta_rx.model.policy import NodePolicy, OnError
+from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.times import rfc3339
 from yukta_rx.model.weight import weigh
 from yukta_rx.plugins.contract import PluginKind
@@ -37,6 +45,15 @@ class Timers(Protocol):
 
     def set_deadline(self, limit: float) -> None:
         """The node deadline in seconds from its first activity on."""
+
+
+STATUS_OF_ERROR: Final[tuple[tuple[type[BaseException], TaskStatus], ...]] = (
+    (UpstreamFailedError, TaskStatus.UPSTREAM_FAILED),
+    (IdleTimeoutError, TaskStatus.TIMED_OUT),
+    (DeadlineExceededError, TaskStatus.TIMED_OUT),
+    (EngineError, TaskStatus.ERROR),
+)
+"""How a node ends that fails with an error of this class; FAILURE with any other."""
 
 
 @dataclass(frozen=True, slots=True)

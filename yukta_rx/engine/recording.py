@@ -10,11 +10,12 @@ Features: DUR-02, DUR-03.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.engine.assembly import exposed_outputs
 from yukta_rx.engine.pipeline import Hooks
-from yukta_rx.model.message import Message, copy_payload
+from yukta_rx.model.message import Message, Routed, copy_payload
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.plan import Outcome
@@ -122,7 +123,8 @@ class Recording:
         feeds = bool(node.prepared.children)
         if not feeds and not self._recorder.durable:
             return hooks
-        by_input = by_message(node) and node.id not in self._replayed
+        replayed = node.id in self._replayed
+        by_input = by_message(node) and not replayed
         recorder = self._recorder.node(node.id, _Brake(node), by_input=by_input)
         self._nodes[node.id] = recorder
         exposed = node.id in self._exposed
@@ -135,13 +137,16 @@ class Recording:
                 recorder.aside(port if feeds else None, own(messages))
 
         node.on_dropped = aside
+        barrier = _marked(node, recorder, hooks.barrier)
+        if self._recorder.durable and node.kind is PluginKind.TRIGGER and not replayed:
+            return Hooks(hooks.tap, barrier=barrier, keeper=_Keeper(recorder, own))
         tap, on_finished = hooks.tap, None
         if recorder.wants_inputs:
             on_finished = _finished(node, recorder)
         # What leaves a terminal is no output.
         if feeds and not (recorder.wants_inputs and node.kind is PluginKind.TERMINAL):
             tap = _recorded(node, recorder, own, hooks.tap)
-        return Hooks(tap, on_finished, _marked(node, recorder, hooks.barrier))
+        return Hooks(tap, on_finished, barrier)
 
     def ended(self, node: NodeRuntime) -> None:
         """A node has ended, and its children do not know yet."""
@@ -160,6 +165,34 @@ def by_message(node: NodeRuntime) -> bool:
     return spec.per_message and not spec.stateful and spec.type != NULL_TERMINAL
 
 
+class _Keeper:
+    """Records what a trigger gives, before that leaves it."""
+
+    __slots__ = ("_own", "_recorder")
+
+    def __init__(
+        self,
+        recorder: NodeRecorder,
+        own: Callable[[Sequence[Message]], Sequence[Message]],
+    ) -> None:
+        self._recorder = recorder
+        self._own = own
+
+    def keep(self, chunk: Sequence[Any]) -> None:
+        recorder = self._recorder
+        for port, items in groupby(chunk, _port_of):
+            if recorder.wanted:
+                messages = [item if port is None else item.value for item in items]
+                recorder.add(port, self._own(messages))
+
+    def kept(self) -> Awaitable[None] | None:
+        return self._recorder.written() if self._recorder.wanted else None
+
+
+def _port_of(item: Any) -> str | None:
+    return item.port if type(item) is Routed else None
+
+
 def _recorded(
     node: NodeRuntime,
     recorder: NodeRecorder,
@@ -171,7 +204,7 @@ def _recorded(
 
     def recorded(port: str | None, messages: Sequence[Message]) -> None:
         nonlocal wanted
-        wanted = wanted and add(port, own(messages))
+        wanted = wanted and (node.replaying or add(port, own(messages)))
         if tap is not None:
             tap(port, messages)
         if not wanted and node.stage is not None:

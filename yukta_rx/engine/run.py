@@ -243,7 +243,8 @@ class Run(Steerable):
                 return
             if not self._replay.replaces(node.id):
                 node.context = self._context_of(node)
-                await self._plugins.open(node, node.context, shared=node.id in self._shared)
+                rows, shared = self._replay.partial.get(node.id), node.id in self._shared
+                await self._plugins.open(node, node.context, shared=shared, recorded=rows)
 
     def tap_of(self, node: NodeRuntime) -> Tap | None:
         """What sees each batch that a node emits, before its children do; None for nothing."""
@@ -258,8 +259,7 @@ class Run(Steerable):
         return hooks if recording is None else recording.hooks(node, hooks)
 
     def _start(self) -> None:
-        for node_id in self._replay.alone:
-            self.nodes[node_id].advance(TaskStatus.SKIPPED)
+        self._replay.begin(self.nodes)
         flows = wire(
             self.prepared,
             self.nodes,

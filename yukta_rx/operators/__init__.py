@@ -26,6 +26,7 @@ from yukta_rx.operators._record import record
 from yukta_rx.operators._retry import Backoff, retry
 from yukta_rx.operators._status import status
 from yukta_rx.operators._valve import Valve, valve
+from yukta_rx.operators._without_known import without_known
 
 __all__ = [
     "AllSuccess",
@@ -59,4 +60,5 @@ __all__ = [
     "status",
     "through",
     "valve",
+    "without_known",
 ]

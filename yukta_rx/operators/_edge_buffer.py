@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from yukta_rx.model.policy import Overflow
 from yukta_rx.operators._hooks import ignore, same
 from yukta_rx.operators._kind import BackPressureKind, Operator, back_pressure
+from yukta_rx.operators._split_join import BehindJoin, FrontJoin
 from yukta_rx.streams.buffer import DropBody, SpillBody
 from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.plan import NodePlan, Outlet, Slot
@@ -20,35 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yukta_rx.streams.buffer import OnDrop
-    from yukta_rx.streams.plan import Join
-
-
-class _Front:
-    """The join rule in front of a buffer; remembers which error it gave after all elements."""
-
-    def __init__(self, join: Join | None) -> None:
-        self._join = join
-        self.late: BaseException | None = None
-
-    def parent_failed(self, parent: str, error: BaseException) -> BaseException | None:
-        return None if self._join is None else self._join.parent_failed(parent, error)
-
-    def parent_ended(self, parent: str, error: BaseException | None) -> BaseException | None:
-        self.late = error if self._join is None else self._join.parent_ended(parent, error)
-        return self.late
-
-
-class _Behind:
-    """The buffer's failure is the node's: at once, unless what waits was to come before it."""
-
-    def __init__(self, front: _Front) -> None:
-        self._front = front
-
-    def parent_failed(self, parent: str, error: BaseException) -> BaseException | None:
-        return None if error is self._front.late else error
-
-    def parent_ended(self, parent: str, error: BaseException | None) -> BaseException | None:
-        return error
 
 
 @back_pressure(BackPressureKind.DROPS)
@@ -106,13 +78,13 @@ def edge_buffer(
             else DropBody(size, overflow is Overflow.DROP_OLDEST, on_drop)
         )
         plan = flow.write(Slot.EDGE_BUFFER, body=body).plan
-        front = _Front(plan.join)
+        front = FrontJoin(plan.join)
         buffer = replace(plan, join=front)
         return Flow(
             NodePlan(
                 name=plan.name,
                 parents=(Outlet(buffer),),
-                join=_Behind(front),
+                join=BehindJoin(front),
                 prefetch=size,
                 last=Slot.EDGE_BUFFER,
             )

@@ -9,7 +9,7 @@ from yukta_rx.streams.plan import Slot
 
 if TYPE_CHECKING:
     from yukta_rx.streams.flow import Flow
-    from yukta_rx.streams.plan import Barrier, OnFinished, Tap
+    from yukta_rx.streams.plan import Barrier, Keeper, OnFinished, Tap
 
 
 @back_pressure(BackPressureKind.PASS_THROUGH)
@@ -17,6 +17,7 @@ def record(
     tap: Tap | None = None,
     barrier: Barrier | None = None,
     on_finished: OnFinished | None = None,
+    keeper: Keeper | None = None,
 ) -> Operator:
     """Show each batch of new elements to `tap`, and await `barrier` before completion passes.
 
@@ -32,16 +33,18 @@ def record(
     Completes when: the source has completed and `barrier` has returned.
     Fails when: the source fails, which skips the barrier; or `tap` or `barrier` raises.
     Cancels when: the children cancel; a barrier under way is cancelled.
-    Discards: nothing.
+    Discards: nothing; a cancelled source what its keeper has not kept yet.
 
     Args:
         tap: gets the port (None is the default output) and the batch; must not keep the list.
         barrier: for example the write of a durable end marker.
         on_finished: gets the elements that came in and are worked off, after `tap` has seen all
             that they gave; not told by a function of the whole stream.
+        keeper: of a source: what it makes leaves it once this has kept it.
     """
 
     def apply(flow: Flow[Any]) -> Flow[Any]:
-        return flow.write(Slot.RECORD, tap=tap, barrier=barrier, on_finished=on_finished)
+        fields = {"tap": tap, "barrier": barrier, "on_finished": on_finished, "keeper": keeper}
+        return flow.write(Slot.RECORD, **fields)
 
     return apply

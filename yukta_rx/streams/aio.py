@@ -22,7 +22,8 @@ from yukta_rx.streams.attempts import Attempt, Hold, close_iterator, collect_asy
 from yukta_rx.streams.grant import Grant
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.pump import BATCH_SLOW
-from yukta_rx.streams.stage import SourceStage, Stage
+from yukta_rx.streams.source import SourceStage
+from yukta_rx.streams.stage import Stage
 
 if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit
@@ -460,7 +461,10 @@ class AsyncIterableStage(WorkerStage, SourceStage):
                     if not await self._passed():
                         self.discarded += 1
                         return
-                    self.emit([item])
+                    if self.lock is None:
+                        self.emit([item])
+                    else:
+                        self.give([item])
                     if self.ended or self.steer:
                         self.steer = False
                         break

@@ -24,13 +24,14 @@ from yukta_rx.streams.edge import Edge
 from yukta_rx.streams.plan import Barrier, NodePlan, Outcome, Outlet
 from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.streams.pump import Pump
-from yukta_rx.streams.stage import SourceStage, Stage
+from yukta_rx.streams.source import SourceStage
 from yukta_rx.streams.sync import MapStage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from yukta_rx.streams.flow import Flow
+    from yukta_rx.streams.stage import Stage
 
 log = logging.getLogger(__name__)
 
@@ -162,20 +163,26 @@ class Circuit:
         self._live -= 1
         self._check_done()
 
-    def seal(self, stage: Stage, barrier: Barrier) -> None:
-        """Await the barrier of a completed stage, then let its children see the completion."""
+    def seal(
+        self,
+        stage: Stage,
+        barrier: Barrier,
+        outcome: Outcome = Outcome.COMPLETED,
+        error: BaseException | None = None,
+    ) -> None:
+        """Await the barrier of a stage that has ended, then let its children see the end."""
 
         async def work() -> None:
-            outcome: tuple[Outcome, BaseException | None] = (Outcome.COMPLETED, None)
+            ended = outcome, error
             try:
                 await barrier()
-            except Exception as error:
-                self.report(stage, error)
-                outcome = Outcome.FAILED, error
+            except Exception as failure:
+                self.report(stage, failure)
+                ended = Outcome.FAILED, failure
             if stage.unsealed[0] is Outcome.FAILED:
                 # A watch has spoken, whatever the barrier made of being cancelled.
-                outcome = stage.unsealed
-            stage.close(*outcome)
+                ended = stage.unsealed
+            stage.close(*ended)
 
         def over(task: asyncio.Task[None]) -> None:
             # Not in `work`: a task that is cancelled before its first step never gets there.

@@ -116,6 +116,16 @@ class OnError(Protocol):
         """What leaves by the port `error`, None to drop it; raises to fail the node."""
 
 
+class Keeper(Protocol):
+    """What has to keep the elements of a source before they leave it."""
+
+    def keep(self, chunk: Sequence[Any]) -> None:
+        """Take elements over, as they would be emitted. Must not keep the list."""
+
+    def kept(self) -> Awaitable[None] | None:
+        """Wait until all that was taken over is kept; None if it is. Does not raise."""
+
+
 class Watch(Protocol):
     """What a clock slot contributes: watches a stage from its start to its end."""
 
@@ -192,6 +202,7 @@ class NodePlan:
     observer: Observer | None = None
     tap: Tap | None = None
     on_finished: OnFinished | None = None
+    keeper: Keeper | None = None
     barrier: Barrier | None = None
     prefetch: int = PREFETCH
     """Window of the edges into this node, in elements."""

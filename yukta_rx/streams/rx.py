@@ -24,12 +24,13 @@ from reactivex.scheduler.eventloop import AsyncIOScheduler
 from yukta_rx.errors import BackPressureOverflowError
 from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.plan import NodePlan, Outcome, Slot
-from yukta_rx.streams.stage import SourceStage, Stage
+from yukta_rx.streams.source import SourceStage
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.streams.circuit import Circuit
+    from yukta_rx.streams.stage import Stage
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class RxStage(SourceStage):
         if chunk:
             if self.gate is not None:
                 self.gate.passed(len(chunk))
-            self.emit(chunk)
+            self.give(chunk)
         if buffer and n > 0:
             self.wake()
         elif not buffer and self.over is not None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
+    from yukta_rx.streams.source import Lock
 
 QUANTUM_START: Final = 4
 QUANTUM_MAX: Final = 1024
@@ -84,10 +85,12 @@ class Stage:
         "gate",
         "gives_none",
         "ins",
+        "lock",
         "on_finished",
         "outs",
         "plan",
         "ports",
+        "prelude",
         "pruning",
         "quantum",
         "queued",
@@ -127,6 +130,10 @@ class Stage:
         self.draining = False
         self.touched = False
         self.steer = False
+        self.prelude = False
+        """Whether elements leave it that it did not make; a source that is drained waits for it."""
+        self.lock: Lock | None = None
+        """Where what a source makes waits until it is kept."""
         self.turn = 0
         self.quantum = QUANTUM_START
         self.count = 0
@@ -430,6 +437,10 @@ class Stage:
             self.discard(edge.cancel())
         self.ins = []
         self.release()
+        self.conclude(outcome, error)
+
+    def conclude(self, outcome: Outcome, error: BaseException | None = None) -> None:
+        """Let the children see the end, once the barrier is passed."""
         if outcome is Outcome.COMPLETED and self.plan.barrier is not None:
             self.circuit.seal(self, self.plan.barrier)
         else:
@@ -450,17 +461,3 @@ class Stage:
         for edge in self.outs:
             edge.close(passed_on)
         self.circuit.stage_ended(self, outcome, error)
-
-
-class SourceStage(Stage):
-    """What sources share: they are touched when started, and a drain ends them."""
-
-    __slots__ = ()
-
-    def __init__(self, plan: NodePlan, circuit: Circuit) -> None:
-        plan.refuse_attempts("a source")
-        super().__init__(plan, circuit)
-
-    def drain(self) -> None:
-        """Take nothing more; children see a normal end."""
-        self.end(Outcome.STOPPED)

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.streams.aio import AsyncBody, HeldStage
 from yukta_rx.streams.attempts import collect, outputs_of
 from yukta_rx.streams.plan import NodePlan, Outcome
-from yukta_rx.streams.stage import NOT_PLAIN, SourceStage, Stage
+from yukta_rx.streams.source import SourceStage
+from yukta_rx.streams.stage import NOT_PLAIN, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -449,7 +450,7 @@ class IterableStage(SourceStage):
         if chunk:
             if self.gate is not None:
                 self.gate.passed(len(chunk))
-            self.emit(chunk)
+            self.give(chunk)
 
     def release(self) -> None:
         """Close a generator that was not drawn to its end."""

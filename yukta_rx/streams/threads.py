@@ -20,7 +20,8 @@ from yukta_rx.streams.aio import AsyncBody, HeldStage
 from yukta_rx.streams.attempts import Hold, collect, outputs_of
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.pool import to_loop
-from yukta_rx.streams.stage import SourceStage, Stage
+from yukta_rx.streams.source import SourceStage
+from yukta_rx.streams.stage import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -370,7 +371,7 @@ class ThreadIterableStage(_ThreadMixin, SourceStage):
         if chunk:
             if self.gate is not None:
                 self.gate.passed(len(chunk))
-            self.emit(chunk)
+            self.give(chunk)
         if error is not None:
             self.fail(error)
         elif exhausted:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.plan import NodePlan, Outcome, Slot
-from yukta_rx.streams.stage import SourceStage
+from yukta_rx.streams.source import SourceStage
 
 if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit

@@ -1,0 +1,130 @@
+"""Sources: stages without parents, and what must be kept before it leaves one.
+
+Where a keeper is given, an element leaves the source only once it is kept. It takes the credit of
+its place on every edge with it while it waits, so a source never runs ahead of its children by
+more than they asked for.
+
+Features: ENG-01, DUR-02.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from yukta_rx.streams.plan import NodePlan, Outcome
+from yukta_rx.streams.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from yukta_rx.streams.circuit import Circuit
+    from yukta_rx.streams.plan import Keeper
+
+
+class SourceStage(Stage):
+    """What sources share: they are touched when started, and a drain ends them."""
+
+    # One that is a worker too could have no slots of its own.
+    __slots__ = ()
+
+    def __init__(self, plan: NodePlan, circuit: Circuit) -> None:
+        plan.refuse_attempts("a source")
+        super().__init__(plan, circuit)
+        if plan.keeper is not None:
+            self.lock = Lock(self, plan.keeper)
+
+    def drain(self) -> None:
+        """Take nothing more; children see a normal end."""
+        if self.prelude:
+            self.draining = True
+        else:
+            self.end(Outcome.STOPPED)
+
+    def give(self, chunk: list[Any]) -> None:
+        """Emit new elements; where there is a keeper, once they are kept."""
+        if self.lock is None:
+            self.emit(chunk)
+        else:
+            self.lock.take(chunk)
+
+    def conclude(self, outcome: Outcome, error: BaseException | None = None) -> None:
+        """What waits for the keeper leaves before the end, unless that is a cancellation."""
+        waiting = None if self.lock is None else self.lock.waiting
+        if waiting is None or outcome is Outcome.CANCELLED:
+            super().conclude(outcome, error)
+            return
+
+        async def all_left() -> None:
+            await asyncio.wait((waiting,))
+            if outcome is Outcome.COMPLETED and self.plan.barrier is not None:
+                await self.plan.barrier()
+
+        self.circuit.seal(self, all_left, outcome, error)
+
+    def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
+        """What did not leave before the end never will, and is counted."""
+        if self.lock is not None:
+            self.lock.drop()
+        super().close(outcome, error)
+
+
+class Lock:
+    """Where elements of a source wait until they are kept."""
+
+    __slots__ = ("_asked", "_held", "_keeper", "_stage", "waiting")
+
+    def __init__(self, stage: SourceStage, keeper: Keeper) -> None:
+        self._stage = stage
+        self._keeper = keeper
+        self._held: list[Any] = []
+        """Handed to the keeper, which was not asked yet whether they are kept."""
+        self._asked: list[Any] = []
+        self.waiting: asyncio.Task[None] | None = None
+        """Waits for the keeper."""
+
+    def take(self, chunk: list[Any]) -> None:
+        """Take elements in; they leave as soon as they are kept."""
+        stage = self._stage
+        some = chunk if stage.gives_none else [item for item in chunk if item is not None]
+        stage.filtered += len(chunk) - len(some)
+        if not some:
+            return
+        self._keeper.keep(some)
+        self._held += some
+        for edge in stage.outs:
+            edge.credit -= len(some)
+        if self.waiting is None and (kept := self._ask()) is not None:
+            name = f"yukta node {stage.plan.name}"
+            self.waiting = stage.circuit.tasks.spawn(self._wait(kept), name)
+
+    def _ask(self) -> Awaitable[None] | None:
+        """Ask about what is held; what is kept at once leaves at once."""
+        while self._held:
+            self._asked, self._held = self._held, []
+            if (kept := self._keeper.kept()) is not None:
+                return kept
+            self._leave()
+        return None
+
+    async def _wait(self, first: Awaitable[None]) -> None:
+        kept: Awaitable[None] | None = first
+        while kept is not None:
+            await kept
+            self._leave()
+            kept = self._ask()
+        self.waiting = None
+
+    def _leave(self) -> None:
+        chunk, self._asked = self._asked, []
+        for edge in self._stage.outs:
+            edge.credit += len(chunk)
+        self._stage.emit(chunk)
+
+    def drop(self) -> None:
+        """Give up what waits."""
+        self._stage.lose(self._asked + self._held)
+        self._asked, self._held = [], []
+        waiting, self.waiting = self.waiting, None
+        if waiting is not None:
+            waiting.cancel()
