@@ -136,6 +136,26 @@ async def test_nobody_else_does(server: HttpServer, connect: Callable[..., Any])
     assert stranger.code == "unauthenticated"
 
 
+async def test_what_a_store_could_not_read_is_shown_with_its_place(
+    connect: Callable[..., Any], tmp_path: Path
+) -> None:
+    overrides = {"yukta.profile": "file", "yukta.data.dir": str(tmp_path)}
+    broken = tmp_path / "session/workflows/s/w/current.json"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("{")
+
+    engine = Engine(load_settings(environ={}, overrides=overrides))
+    async with engine, HttpServer(engine, port=0) as server:
+        client = await connect(server)
+        shown = (await client.ok("GET", "/api/diagnostics"))["stores"]
+        count = engine.meters.counter("yukta.store.quarantined", store="session")
+
+    assert shown["quarantinedCount"] == 1
+    assert [one["place"] for one in shown["quarantined"]] == [str(broken)]
+    assert shown["quarantined"][0]["reason"].startswith("line 1, column 2: not JSON")
+    assert count.value == 1
+
+
 async def test_many_tasks_of_one_name_are_one_line(
     server: HttpServer, connect: Callable[..., Any]
 ) -> None:

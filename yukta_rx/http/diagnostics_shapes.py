@@ -62,11 +62,23 @@ class LoopFacts(Shape):
     tasks: list[TaskCount]
 
 
+class SetAside(Shape):
+    """Something that a store holds and cannot read: where it is, and what is wrong with it."""
+
+    place: str
+    reason: str
+
+
 class StoreFacts(Shape):
-    """The type of each store that has a switch, and why those that are down cannot be used."""
+    """The type of each store that has a switch, and why those that are down cannot be used.
+
+    `quarantined` lists the first of what stores could not read; everything else is in use.
+    """
 
     types: dict[str, str]
     down: dict[str, str]
+    quarantined_count: Count
+    quarantined: list[SetAside]
 
 
 class Diagnostics(Shape):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from yukta_rx.control.leadership import Leadership
     from yukta_rx.control.supervisors import SupervisorHost
     from yukta_rx.definitions.service import DefinitionService
+    from yukta_rx.durability.open import Stores
     from yukta_rx.http.auth import Guard
     from yukta_rx.http.host_origin import HostOrigin
     from yukta_rx.http.pulse import Pulse
@@ -62,6 +63,10 @@ class ServedEngine(Protocol):
     @property
     def definitions(self) -> DefinitionService:
         """Sessions and workflows."""
+
+    @property
+    def stores(self) -> Stores:
+        """Where everything is kept."""
 
     @property
     def gateway(self) -> ControlGateway:

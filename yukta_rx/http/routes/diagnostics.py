@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import to_builtins
+
 from yukta_rx.config.checks import check, store_types
 from yukta_rx.durability.matrix import durability_matrix, summary
 from yukta_rx.model.times import rfc3339
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 MOST_TASKS: Final = 200
 """Kinds of tasks that are listed, those with the most tasks first."""
+
+
+MOST_SET_ASIDE: Final = 100
+"""Things that a store could not read that are listed."""
 
 
 async def durability(call: Call) -> web.StreamResponse:
@@ -36,7 +42,7 @@ async def durability(call: Call) -> web.StreamResponse:
 async def diagnostics(call: Call) -> web.StreamResponse:
     """Show what a report about this server should hold; nothing secret."""
     engine, settings = call.engine, call.engine.settings
-    tasks = _tasks()
+    tasks, set_aside = _tasks(), engine.stores.quarantined
     # Both look into files.
     made_of = await asyncio.to_thread(versions)
     process = await asyncio.to_thread(process_facts)
@@ -50,6 +56,8 @@ async def diagnostics(call: Call) -> web.StreamResponse:
             "stores": {
                 "types": {switch: str(kind) for switch, kind in store_types(settings).items()},
                 "down": dict(await engine.readiness.down()),
+                "quarantinedCount": len(set_aside),
+                "quarantined": [to_builtins(one) for one in set_aside[:MOST_SET_ASIDE]],
             },
             "warnings": [*settings.warnings, *(finding.text for finding in check(settings))],
         }
