@@ -31,6 +31,7 @@ class Continuation:
         base_dir: folder that relative paths in it start from.
         lineage: what ids of messages derive from; the new run's own id if None.
         replay: the recorded outputs that stand in for some nodes.
+        carried: nodes whose record the new run begins with.
         asked: what was asked for, as plain JSON, for a start that waits longer than the server
             lives: `{type, nodeId?, version, rerun?}`.
     """
@@ -41,6 +42,7 @@ class Continuation:
     base_dir: Path | None
     lineage: str | None = None
     replay: Replay = NO_REPLAY
+    carried: frozenset[str] = frozenset()
     asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -356,13 +356,6 @@ class History:
         first = entries[0].event if entries else None
         return first.session_id if isinstance(first, RunStarted) else None
 
-    async def session_of(self, execution_id: str) -> str | None:
-        """The session of a run that the log has, None if it has none such."""
-        await self.settled()
-        entries = await self._store.read(execution_id, limit=1)
-        first = entries[0].event if entries else None
-        return first.session_id if isinstance(first, RunStarted) else None
-
     async def page(self, execution_id: str, after: int, limit: int, *, known: bool) -> Page:
         """The events of a run, oldest first, each `{seq, type, time, executionId, ...}`.
 

@@ -100,8 +100,9 @@ class Reopening:
         await self._starter.archive.sweep(self._resumes.needed())
         self._show(found)
         await self._close_results(found)
-        for start, _run in found.queued:
+        for start, run in found.queued:
             await self._take_back(start)
+            self._resumes.waits(run.started)
         self._starter.scheduler.refill()
         if found.aborted or found.queued:
             log.warning(

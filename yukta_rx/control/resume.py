@@ -133,6 +133,11 @@ class Resumes:
                 if isinstance(end, RunFinished):
                     self._ends[start.execution_id] = end.status
 
+    def waits(self, start: RunStarted) -> None:
+        """A start that waits resumes another run, if it is such a one."""
+        if start.resumed_from is not None:
+            self._resumed(start)
+
     def _resumed(self, start: RunStarted) -> int:
         """A run resumes another one: which attempt that is."""
         source = start.resumed_from or ""
@@ -384,6 +389,7 @@ class Resumes:
                 finished=plan.finished,
                 passed=plan.passed,
             ),
+            carried=plan.replayed | plan.finished | plan.passed | plan.partial,
             asked=asked,
         )
 

@@ -220,6 +220,8 @@ class Starter:
         )
         try:
             waits = ticket.waiting
+            if not waits:
+                await self._carry_over(plan)
             if (known := await self._record(plan, ticket)) is not None:
                 self.scheduler.drop(ticket)
                 return pending.repeat_of(known.execution_id)
@@ -231,6 +233,8 @@ class Starter:
             self.scheduler.drop(ticket)
             self.history.ended(execution_id, _end_of(error), error)
             self.history.release(execution_id)
+            if asked.continuation is not None:
+                self._spawn(self.archive.drop(execution_id), f"yukta forget {execution_id}")
             raise
         if not waits:
             # One turn of the loop, in which the run begins.
@@ -239,6 +243,12 @@ class Starter:
         announced = self._announce(plan, ticket)
         self._spawn(self._begin_later(plan, ticket, pending), f"yukta start {execution_id}")
         return pending
+
+    async def _carry_over(self, plan: Plan) -> None:
+        """Let the run begin with what is recorded of the one that it resumes."""
+        taken_up = plan.request.continuation
+        if taken_up is not None and taken_up.source is not None and taken_up.carried:
+            await self.archive.carry_over(taken_up.source, plan.execution_id, taken_up.carried)
 
     async def _record(self, plan: Plan, ticket: Ticket) -> IdempotencyKey | None:
         """Write down that the start was admitted, before anybody is told its id.
@@ -307,6 +317,7 @@ class Starter:
             return
         try:
             await self.scheduler.claim(ticket)
+            await self._carry_over(plan)
             self.scheduler.check_open(plan.request.session_id, plan.request.workflow_id)
             run = self._make(plan)
         except Exception as error:
