@@ -241,7 +241,10 @@ class Engine:
         await restore_limits(scheduler, stores.execution_log)
         self.approvals = Approvals(stores.input_requests, settings, clock)
         self._stack.push_async_callback(self.approvals.close)
-        archive = ExecutionArchive(stores.archive, stores.checkpoints, settings, self.meters)
+        keeping = self._keep(clock)
+        archive = ExecutionArchive(
+            stores.archive, stores.checkpoints, settings, self.meters, keeping.forget
+        )
         starter = Starter(
             settings=settings,
             definitions=self.definitions,
@@ -261,7 +264,7 @@ class Engine:
             archive=await self._stack.enter_async_context(archive),
             history=self.history,
             secrets=EnvironmentSecrets(masker=self.masker),
-            keeping=self._keep(clock),
+            keeping=keeping,
         )
         self._restarts = Restarts(starter, archive, self.definitions, preparer)
         self._resumes = Resumes(

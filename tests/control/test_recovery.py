@@ -374,3 +374,52 @@ async def test_an_approval_is_the_same_after_a_resume(tmp_path, registry) -> Non
         assert again["approvalId"] == asked["approvalId"]
         assert again["since"] == asked["since"]
         assert again["executionId"] == result.started.execution_id
+
+
+@processor("ONCE", blocking=False)
+async def once(msg, cfg, ctx):
+    """Do something once for the message, and hang after it if that is wanted."""
+
+    def do() -> str:
+        CALLS["once", msg.payload["n"]] += 1
+        return "done"
+
+    said = await ctx.once("it", do)
+    while msg.payload["n"] in HELD:
+        await asyncio.sleep(1)
+    return {**msg.payload, "said": said}
+
+
+ONCE = {
+    "workflowId": "once",
+    "nodes": [
+        {"nodeId": "in", "type": "NUMBERS"},
+        {"nodeId": "act", "type": "ONCE"},
+        {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+    ],
+    "edges": [{"source": "in", "target": "act"}, {"source": "act", "target": "out"}],
+}
+
+
+@pytest.mark.feature("DUR-02")
+@virtual_time
+async def test_what_was_done_once_is_not_done_again_by_the_next_server(tmp_path) -> None:
+    registry = PluginRegistry.load(None, extra=[numbers, once])
+    HELD.add(1)
+    async with doomed(engine_on(tmp_path / "data", registry)) as engine:
+        run = await engine.start("s", ONCE, {"count": 3})
+        await moments()
+        after = await image(tmp_path / "data", "after")
+    assert CALLS["once", 1] == 1
+    HELD.clear()
+    async with engine_on(after, registry, **{"restart.retained-executions": 1}) as engine:
+        result = await engine.gateway.command(Recover(run.execution_id), actor="ada", via="REST")
+        await engine.tracker.wait(result.started.execution_id, 100)
+        assert CALLS == {("once", n): 1 for n in range(3)}
+        kept = engine.keeping.effects.store.kept
+        assert kept == 3
+        # Once no run of its kind can be repeated any more, nobody asks for it.
+        other = await engine.start("s", "once", {"count": 1})
+        await other.wait()
+        await moments()
+        assert engine.keeping.effects.store.kept == 1

@@ -113,9 +113,7 @@ class Reopening:
 
     def _show(self, found: Recovered) -> None:
         lineages = {run.started.lineage for run in found.ended}
-        for execution_id in self._resumes.needed():
-            lineages.discard(self._resumes.lineage(execution_id))
-        self._starter.approvals.restore(lineages)
+        self._starter.approvals.restore(lineages.difference(self._resumes.needed().values()))
         for run in found.ended:
             start, end = run.started, run.ended
             if isinstance(end, RunFinished):

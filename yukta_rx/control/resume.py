@@ -161,10 +161,6 @@ class Resumes:
         """An aborted run, None if there is none of that id."""
         return self._aborted.get(execution_id)
 
-    def lineage(self, execution_id: str) -> str:
-        """What the ids of an aborted run's messages derive from."""
-        return self._aborted[execution_id].lineage
-
     def waiting(self) -> list[str]:
         """Ids of the runs that may be resumed and never were, the oldest first."""
         return sorted(
@@ -173,9 +169,11 @@ class Resumes:
             if name not in self._newest and not run.depth
         )
 
-    def needed(self) -> set[str]:
-        """Ids of the runs whose recorded outputs must stay: those that may be resumed."""
-        return {name for name in self._aborted if self.refusal(name) is None}
+    def needed(self) -> dict[str, str]:
+        """Ids and lineages of the runs whose recorded outputs must stay: they may be resumed."""
+        return {
+            name: run.lineage for name, run in self._aborted.items() if self.refusal(name) is None
+        }
 
     def attempts(self, execution_id: str) -> int:
         """How often the work of an aborted run was resumed so far."""

@@ -22,6 +22,8 @@ from yukta_rx.streams.aio import Tasks
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
+        Awaitable,
+        Callable,
         Collection,
         Mapping,
         Sequence,
@@ -54,6 +56,7 @@ class ExecutionArchive:
         checkpoints: keeps what their nodes emitted.
         settings: how many that ended are kept; with 0 nothing is recorded at all.
         meters: count what is held, and end markers that could not be written.
+        forget: told of a lineage that no run that may go on or be repeated has any more.
     """
 
     def __init__(
@@ -62,8 +65,13 @@ class ExecutionArchive:
         checkpoints: NodeCheckpointStore,
         settings: Settings,
         meters: Meters,
+        forget: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
+        self._forget = forget
+        self._lineages: dict[str, str] = {}
+        self._uses: Counter[str] = Counter()
+        """Runs that may go on or be repeated, by lineage."""
         self._checkpoints = checkpoints
         self._retained = settings.restart.retained_executions
         self._errors = meters.counter("yukta.checkpoint.errors")
@@ -79,7 +87,11 @@ class ExecutionArchive:
     async def __aenter__(self) -> Self:
         """Open the stores, and learn which runs are kept already."""
         await self._checkpoints.start()
-        self._kept.update(await self._store.ids())
+        for execution_id in await self._store.ids():
+            self._kept.add(execution_id)
+            run = await self._store.get(execution_id)
+            if run is not None:
+                self._uses_lineage(execution_id, run.lineage)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -102,6 +114,7 @@ class ExecutionArchive:
 
     def begin(self, run: ArchivedRun, reads_from: str | None = None) -> None:
         """A run has been made; it replays outputs of the run `reads_from`."""
+        self._uses_lineage(run.execution_id, run.lineage)
         if self._retained:
             self._live[run.execution_id] = run
             if reads_from is not None:
@@ -120,6 +133,7 @@ class ExecutionArchive:
             recorder.close()
         run = self._live.get(execution_id)
         if run is None:
+            await self._clear(execution_id)
             return
         ended = replace(run, status=status, nodes=dict(nodes), ended_at=ended_at)
         gone: Sequence[str] = (execution_id,)
@@ -157,6 +171,26 @@ class ExecutionArchive:
             await self._checkpoints.clear(execution_id)
         except YuktaError as error:
             log.warning("the outputs of run %s are left behind: %s", execution_id, error)
+        await self._unuse_lineage(execution_id)
+
+    def _uses_lineage(self, execution_id: str, lineage: str) -> None:
+        if execution_id not in self._lineages:
+            self._lineages[execution_id] = lineage
+            self._uses[lineage] += 1
+
+    async def _unuse_lineage(self, execution_id: str) -> None:
+        lineage = self._lineages.pop(execution_id, None)
+        if lineage is None:
+            return
+        self._uses[lineage] -= 1
+        if self._uses[lineage] > 0:
+            return
+        del self._uses[lineage]
+        if self._forget is not None:
+            try:
+                await self._forget(lineage)
+            except YuktaError as error:
+                log.warning("what was done for lineage %s is not forgotten: %s", lineage, error)
 
     # -- what restarts need
 
@@ -209,8 +243,14 @@ class ExecutionArchive:
         if not self.has(execution_id):
             await self._clear(execution_id)
 
-    async def sweep(self, needed: Collection[str]) -> None:
-        """Forget what is recorded of runs that are neither kept nor `needed`; before any begins."""
+    async def sweep(self, needed: Mapping[str, str]) -> None:
+        """Forget what is recorded of runs that are neither kept nor needed; before any begins.
+
+        Args:
+            needed: ids and lineages of runs that ended without an end, and may go on.
+        """
+        for execution_id, lineage in needed.items():
+            self._uses_lineage(execution_id, lineage)
         for execution_id in await self._checkpoints.runs():
             if execution_id not in needed and execution_id not in self._kept:
                 await self._clear(execution_id)

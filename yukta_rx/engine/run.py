@@ -144,6 +144,8 @@ class Run(Steerable):
         self.traceparent: str | None = self.about.get(TRACEPARENT)
         self.children = Children(self, descent or Descent(), start_child, settings.sub_workflow)
         self._lineage = lineage or self.execution_id
+        self.family = self.children.descent.family
+        self.family.lineage = self.family.lineage or self._lineage
         self._payload = without_engine_members(payload)
         self._settings = settings
         self._base_dir = base_dir

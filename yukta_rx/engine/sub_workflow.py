@@ -50,9 +50,11 @@ class Family:
 
     Attributes:
         live: how many of those below are alive.
+        lineage: that of the run that was started from outside; what plugins do once they do for it.
     """
 
     live: int = 0
+    lineage: str = ""
 
 
 @dataclass(frozen=True, slots=True)

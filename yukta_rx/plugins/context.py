@@ -109,6 +109,7 @@ class NodeContext:
     __slots__ = (
         "_beat",
         "_count_sink",
+        "_family",
         "_keeping",
         "_line_sink",
         "_run_blocking",
@@ -153,6 +154,7 @@ class NodeContext:
         signals: NodeSignals | None = None,
         traceparent: str | None = None,
         keeping: Keeping | None = None,
+        family: str | None = None,
     ) -> None:
         self.execution_id = execution_id
         self.session_id = session_id
@@ -160,6 +162,7 @@ class NodeContext:
         self.node_id = node_id
         self.clock = clock
         self.lineage = execution_id if lineage is None else lineage
+        self._family = self.lineage if family is None else family
         self.settings = settings
         self.base_dir = base_dir
         self.payload = payload
@@ -288,7 +291,8 @@ class NodeContext:
             )
         if self.cancelled:
             raise BadInputError(f"node {self.node_id} has ended and does nothing once any more")
-        return EffectKey(self.lineage, self.node_id, message.id, key)
+        # That of the run that was started from outside: it ends last, and is what is repeated.
+        return EffectKey(self._family, self.node_id, message.id, key)
 
     def log(self, line: str, stream: str = "stdout") -> None:
         """Write to the node's live log; a text of several lines becomes several log lines.
