@@ -251,14 +251,7 @@ class Engine:
             preparer=preparer,
             scheduler=scheduler,
             approvals=self.approvals,
-            outlets=Outlets(
-                announce=self.tracker.announce,
-                track=self.tracker.track,
-                emit=self._emit,
-                publish=self._publisher,
-                dismiss=self._dismiss,
-                count=self._counted,
-            ),
+            outlets=self._outlets(),
             pool=pool,
             clock=clock,
             archive=await self._stack.enter_async_context(archive),
@@ -279,6 +272,17 @@ class Engine:
         self._restarts.resumes = self._resumes
         self.meters.before_scrape.append(starter.report_counts)
         return starter
+
+    def _outlets(self) -> Outlets:
+        """Where runs say what they do."""
+        return Outlets(
+            announce=self.tracker.announce,
+            track=self.tracker.track,
+            emit=self._emit,
+            publish=self._publisher,
+            dismiss=self._dismiss,
+            count=self._counted,
+        )
 
     def _keep(self, clock: LoopClock) -> Keeping:
         """What plugins leave behind."""

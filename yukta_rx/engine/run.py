@@ -137,8 +137,7 @@ class Run(Steerable):
         keeping: Keeping | None = None,
     ) -> None:
         super().__init__(execution_id or new_execution_id(), step_mode=step_mode)
-        self.prepared = prepared
-        self.definition = prepared.definition
+        self.prepared, self.definition = prepared, prepared.definition
         self.session_id = session_id
         self.about: Mapping[str, Any] = about or {}
         self.traceparent: str | None = self.about.get(TRACEPARENT)
@@ -147,9 +146,7 @@ class Run(Steerable):
         self.family = self.children.descent.family
         self.family.lineage = self.family.lineage or self._lineage
         self._payload = without_engine_members(payload)
-        self._settings = settings
-        self._base_dir = base_dir
-        self._timeout = timeout
+        self._settings, self._base_dir, self._timeout = settings, base_dir, timeout
         self.secrets = secrets or EnvironmentSecrets()
         self._own_pool = pool is None
         self._pool = pool or BlockingPool(settings.execution.blocking_threads)
