@@ -3,8 +3,8 @@
     python -m tests.durability.kill_steps commit|open <template> <below>
 
 Copies `<template>` to `<below>/<n>` for n = 1, 2, ... and does its work there in a child process,
-which gets SIGKILL right before the n-th time it opens, renames, removes or makes something. It ends
-with the first child that came through, and prints how many there were.
+which gets SIGKILL right before the n-th time it opens something to write, renames, removes or makes
+something. It ends with the first child that came through, and prints how many there were.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from yukta_rx.durability.stores.sessions import SessionChange
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEPS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+STEPS = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def changes() -> list[SessionChange]:
@@ -68,7 +69,8 @@ def killed(path: Path, kind: str, at: int) -> bool:
         seen = itertools.count(1)
 
         def watch(event: str, args: tuple[Any, ...]) -> None:
-            if event in STEPS and str(args[0]).startswith(str(path)) and next(seen) == at:
+            counts = event in STEPS or (event == "open" and args[2] & WRITES)
+            if counts and str(args[0]).startswith(str(path)) and next(seen) == at:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         asyncio.run(work(path, kind, lambda: sys.addaudithook(watch)))

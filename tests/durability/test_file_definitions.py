@@ -256,44 +256,48 @@ async def _state(path: Path, *, goes_on: bool = False) -> str:
         return "before" if (sessions, ids, versions) == before else "after"
 
 
+@pytest.fixture(scope="module")
+def commits(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Folders in which a commit was killed at its first step, at its second and so on."""
+    below = tmp_path_factory.mktemp("killed")
+    asyncio.run(_template(below / "template"))
+    steps = _killed("commit", below / "template", below / "commits")
+    return [below / f"commits/{step}" for step in range(1, steps + 1)]
+
+
+def _decided(folder: Path) -> bool:
+    return (folder / ASIDE / INTENT).exists()
+
+
 @pytest.mark.slow
 async def test_a_commit_that_is_killed_at_any_step_is_there_whole_or_not_at_all(
-    tmp_path: Path,
+    tmp_path: Path, commits: list[Path]
 ) -> None:
-    await _template(tmp_path / "template")
+    decided = [_decided(folder) for folder in commits]
+    states = []
+    for number, folder in enumerate(commits):
+        shutil.copytree(folder, tmp_path / str(number))
+        states.append(await _state(tmp_path / str(number), goes_on=not number % 5))
 
-    steps = await asyncio.to_thread(_killed, "commit", tmp_path / "template", tmp_path / "killed")
-
-    decided = [(tmp_path / f"killed/{step}" / ASIDE / INTENT).exists() for step in range(1, steps)]
-    states = [
-        await _state(tmp_path / f"killed/{step}", goes_on=not step % 5)
-        for step in range(1, steps + 1)
-    ]
     turn = states.index("after")
-    assert states == ["before"] * turn + ["after"] * (steps - turn)
-    assert turn > 10
-    assert sum(decided) > 10
-    assert not (tmp_path / "killed/1" / ASIDE / INTENT).exists()
+    assert states == ["before"] * turn + ["after"] * (len(commits) - turn)
+    assert turn > 5
+    assert sum(decided) > 5
+    assert not decided[0]
+    assert not decided[-1]
 
 
 @pytest.mark.slow
 async def test_a_start_that_is_killed_while_it_completes_a_commit_is_completed_by_the_next(
-    tmp_path: Path,
+    tmp_path: Path, commits: list[Path]
 ) -> None:
-    await _template(tmp_path / "template")
-    steps = await asyncio.to_thread(_killed, "commit", tmp_path / "template", tmp_path / "killed")
-    halves = [
-        tmp_path / f"killed/{step}"
-        for step in range(1, steps)
-        if (tmp_path / f"killed/{step}" / ASIDE / INTENT).exists()
-    ]
+    halves = [folder for folder in commits if _decided(folder)]
 
-    below = tmp_path / "again"
-    again = await asyncio.to_thread(_killed, "open", halves[len(halves) // 3], below)
+    steps = await asyncio.to_thread(_killed, "open", halves[len(halves) // 3], tmp_path / "starts")
 
-    assert again > 10
-    for step in range(1, again + 1):
-        assert await _state(below / str(step)) == "after"
+    assert steps > 5
+    for step in range(1, steps + 1):
+        assert await _state(tmp_path / f"starts/{step}") == "after"
 
 
 # --- a disk that does not take it ----------------------------------------------------------------
