@@ -227,3 +227,30 @@ def test_options_go_with_their_operation(config, told) -> None:
 
 def test_null_is_a_value() -> None:
     assert check_config(SPEC, {"op": "put", "key": "k", "value": None}) == []
+
+
+@virtual_time
+async def test_what_runs_below_a_run_do_is_forgotten_with_it() -> None:
+    below = {**through({"op": "incr", "key": "n"}), "workflowId": "below"}
+    below["nodes"][0] = {"nodeId": "in", "type": "API_TRIGGER"}
+    flow = through()
+    flow["nodes"].append(
+        {"nodeId": "sub", "type": "SUB_WORKFLOW", "config": {"workflowId": "below"}}
+    )
+    flow["edges"] = [{"source": "in", "target": "sub"}, {"source": "sub", "target": "out"}]
+    items = {"items": [{}, {}]}
+    async with WorkflowHarness(flow, workflows=[below], payload=items) as h:
+        await h.until(status="SUCCESS")
+        keeping, lineage = h.run.keeping, h.run.lineage
+
+    async def counted() -> int:
+        async with WorkflowHarness(
+            flow, workflows=[below], payload=items, keeping=keeping
+        ) as again:
+            await again.until(status="SUCCESS")
+        found = await keeping.key_values.get("local", "n")
+        return found.value
+
+    assert await counted() == 2
+    await keeping.forget(lineage)
+    assert await counted() == 4

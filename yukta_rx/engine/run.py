@@ -316,6 +316,7 @@ class Run(Steerable):
             run_child=self.children.runner(node),
             signals=signals_of(self, node),
             keeping=self.keeping,
+            family=self.family.lineage,
             traceparent=self.traceparent,
         )
 
