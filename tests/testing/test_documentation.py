@@ -63,6 +63,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sort": {"payloads": [1, 2, 3]},
     "limit": {"payloads": [{"price": 1}, {"price": 200}]},
     "ledger": {},
+    "pay": {"payloads": [{"amount": 1}, {"amount": 20}]},
     "ask": {"payloads": [{"price": 1}, {"price": 20}]},
 }
 
