@@ -6,6 +6,7 @@ import asyncio
 import json
 import resource
 import shutil
+import threading
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,21 @@ async def test_cut_off_at_any_byte_of_the_last_write_all_of_it_is_there_or_nothi
 
 
 @virtual_time
+async def test_what_is_torn_is_cut_off_the_file_whatever_follows(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await mark(store, "run", "a", number(1))
+    await store.close()
+    [(name, text)] = (await POOL.call(texts, tmp_path)).items()
+    await POOL.call((tmp_path / name).write_bytes, text + b"torn " * 1000)
+
+    store = await opened(tmp_path)
+
+    assert store.torn == 1
+    assert await POOL.call(texts, tmp_path) == {name: text}
+    await store.close()
+
+
+@virtual_time
 async def test_a_hole_in_the_last_write_takes_what_is_behind_it_in_that_write(
     tmp_path: Path,
 ) -> None:
@@ -218,7 +234,7 @@ async def three_nodes(folder: Path) -> None:
             store.append("run", node, number(n))
             if (written := store.written("run", node)) is not None:
                 await written
-    await mark(store, "run", "a", number(3))
+    await mark(store, "run", "a")
     await mark(store, "run", "b", number(3))
     await mark(store, "run", "z", number(3))
     await store.close()
@@ -261,26 +277,37 @@ async def test_a_damaged_line_of_nobody_makes_every_unfinished_output_incomplete
     store = await opened(tmp_path)
 
     assert await state_of(store, "run", "part") == NodeCheckpoint(False, DAMAGED)
-    assert await numbers_of(store, "run", "a") == [0, 1, 2, 3]
+    assert await numbers_of(store, "run", "a") == [0, 1, 2]
     assert len(store.quarantined) == 2
     await store.close()
 
 
+@pytest.mark.parametrize(
+    ("node", "nth"),
+    [
+        pytest.param("part", 1, id="by-the-next-row"),
+        pytest.param("a", 2, id="by-the-end-marker"),
+        pytest.param("a", 0, id="by-both"),
+    ],
+)
 @virtual_time
-async def test_a_line_that_is_gone_is_noticed_by_those_that_follow(tmp_path: Path) -> None:
+async def test_a_line_that_is_gone_is_noticed_by_those_that_follow(
+    tmp_path: Path, node: str, nth: int
+) -> None:
     await three_nodes(tmp_path)
 
-    def without(node: bytes) -> None:
+    def without() -> None:
         [path] = segments(tmp_path)
         lines = path.read_bytes().splitlines(keepends=True)
-        kept = [line for line in lines if b'"node":"%b","nth":1' % node not in line]
+        gone = b'"node":"%b","nth":%d,' % (node.encode(), nth)
+        kept = [line for line in lines if gone not in line]
         assert len(kept) == len(lines) - 1
         path.write_bytes(b"".join(kept))
 
-    await POOL.call(without, b"a")
+    await POOL.call(without)
     store = await opened(tmp_path)
 
-    assert await state_of(store, "run", "a") == NodeCheckpoint(False, DAMAGED)
+    assert await state_of(store, "run", node) == NodeCheckpoint(False, DAMAGED)
     assert await numbers_of(store, "run", "b") == [0, 1, 2, 3]
     await store.close()
 
@@ -379,6 +406,54 @@ async def test_what_failed_is_said_in_the_files_before_anything_later(tmp_path: 
     ]
 
 
+@asynccontextmanager
+async def held_up(store: FileNodeCheckpointStore) -> AsyncIterator[None]:
+    """The disk is busy meanwhile."""
+    gate = threading.Event()
+    busy = asyncio.ensure_future(store._log.call(gate.wait))
+    await asyncio.sleep(0)
+    try:
+        yield
+    finally:
+        gate.set()
+        await busy
+
+
+@virtual_time
+async def test_what_was_handed_over_before_a_failure_was_known_fails_too(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await mark(store, "run", "a", number(1))
+    async with full_after(tmp_path, 1000), held_up(store):
+        store.append("run", "b", row_of(5000))
+        between = asyncio.ensure_future(store._flushed())
+        await asyncio.sleep(0)
+        behind = store.mark_complete("run", "c", number(2))
+        await asyncio.sleep(0)
+    await between
+
+    assert behind is not None
+    with pytest.raises(StoreUnavailableError, match="File too large"):
+        await behind
+    assert await state_of(store, "run", "c") == NodeCheckpoint(False, WRITE_FAILED)
+    await mark(store, "run", "d", number(3))
+    await store.close()
+
+
+@virtual_time
+async def test_nothing_of_a_write_that_failed_stays_in_the_file(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await mark(store, "run", "a", number(1))
+    before = await POOL.call(texts, tmp_path)
+    async with full_after(tmp_path, 3000):
+        failing = store.mark_complete("run", "b", row_of(5000))
+        assert failing is not None
+        with pytest.raises(StoreUnavailableError):
+            await failing
+
+    assert await POOL.call(texts, tmp_path) == before
+    await store.close()
+
+
 @virtual_time
 async def test_a_run_that_was_cleared_while_the_disk_was_full_stays_gone(tmp_path: Path) -> None:
     store = await opened(tmp_path)
@@ -430,6 +505,19 @@ async def test_a_message_that_cannot_be_written_gives_the_output_up(tmp_path: Pa
     store = await opened(tmp_path)
     assert taken is False
     assert await state_of(store, "run", "a") == NodeCheckpoint(False, UNSERIALISABLE)
+    await store.close()
+
+
+@virtual_time
+async def test_rows_on_their_way_are_not_kept_of_a_node_that_is_given_up(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    store.append("run", "a", row_of(5000))
+    store.mark_incomplete("run", "a", WRITE_FAILED)
+    await store._flushed()
+
+    assert await rows_of(store, "run", "a") == []
+    assert await state_of(store, "run", "a") == NodeCheckpoint(False, WRITE_FAILED)
+    assert 0 < store.bytes < 200
     await store.close()
 
 
@@ -515,6 +603,35 @@ async def test_a_crash_at_any_write_of_the_cleaning_loses_and_revives_nothing(
         left = [copied | {last: text[:cut]} for cut in (before, *cuts)]
         for files in (*left, removed):
             assert await seen(await POOL.call(put, tmp_path / "copy", files)) == expected
+
+
+@virtual_time
+async def test_a_run_that_is_cleared_while_it_is_copied_stays_gone(tmp_path: Path) -> None:
+    store = await opened(tmp_path, segment_bytes=3000)
+    store.append("long", "a", number(1))
+    await mark(store, "other", "a", number(1))
+    await mark(store, "junk", "a", row_of(3000))
+    await mark(store, "junk", "b", row_of(3000))
+    assert store._cleaner is not None
+    async with held_up(store):
+        queued = store._queued
+        clearing = [asyncio.ensure_future(store.clear("junk"))]
+        await asyncio.sleep(0)
+        store._cleaner.wake()
+        while store._queued < queued + 300:
+            await asyncio.sleep(0)
+        clearing.append(asyncio.ensure_future(store.clear("long")))
+        await asyncio.sleep(0)
+    await asyncio.gather(*clearing)
+    await idle(store)
+
+    assert cleaned(store) > 0
+    assert list(await store.runs()) == ["other"]
+    assert await numbers_of(store, "other", "a") == [1]
+    await store.close()
+    store = await opened(tmp_path)
+    assert list(await store.runs()) == ["other"]
+    await store.close()
 
 
 @virtual_time

@@ -314,10 +314,8 @@ class Rebuilding:
             output.taken += 1
             output.messages += head.n
             output.inputs += head.inputs
-        elif head.nth < output.taken:
-            # A copy, and its original was not removed any more.
-            output.places[3 * head.nth : 3 * head.nth + 3] = array("Q", place)
-        else:
+        elif head.nth > output.taken:
+            # Of a copy and an original that was not removed any more, one is enough.
             self._strays.setdefault(output, {})[head.nth] = (place, head.n, head.inputs)
 
     def hurt(self, number: int, start: int, line: bytes) -> None:
