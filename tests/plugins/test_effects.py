@@ -27,6 +27,8 @@ KEY = EffectKey("line", "n", "m", "charge")
 class Failing(MemoryEffectStore):
     """A store that is away while `away`, and waits for `gate` before it records."""
 
+    durable = True
+
     def __init__(self) -> None:
         super().__init__()
         self.away = False
@@ -244,6 +246,14 @@ async def test_once_inside_of_itself_is_refused_and_not_waited_for() -> None:
         await effects.once(KEY, lambda: effects.once(KEY, lambda: 1))
 
     assert await effects.once(KEY, lambda: 2) == 2
+
+
+async def test_a_store_in_memory_does_as_well() -> None:
+    effects, charge = Effects(MemoryEffectStore()), Doing()
+
+    assert [await effects.once(KEY, charge) for _ in range(2)] == ["done", "done"]
+    assert charge.times == 1
+    assert effects._under_way == {}
 
 
 async def test_a_lineage_can_be_forgotten() -> None:

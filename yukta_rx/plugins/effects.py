@@ -142,6 +142,12 @@ class Effects:
 
     async def _record(self, key: EffectKey, data: bytes) -> bytes:
         """Record what was done, also if the caller is cancelled meanwhile; what stands."""
+        if not self.store.durable:
+            # Nothing is waited for, so it needs no task.
+            try:
+                return await self.store.record(key, data)
+            finally:
+                self._end(key)
         outcome: asyncio.Future[bytes] = self._loop.create_future()
         self._tasks.spawn(self._write(key, data, outcome), f"yukta effect of {key.node_id}")
         return await asyncio.shield(outcome)
