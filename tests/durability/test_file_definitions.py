@@ -613,6 +613,24 @@ async def test_a_broken_session_is_told_and_mended_by_the_next_form(tmp_path: Pa
     assert (tmp_path / "quarantine/sessions/s.json.1").exists()
 
 
+async def test_numbers_of_what_was_removed_that_cannot_be_read_are_not_guessed_too_low(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as stores:
+        await stores.definitions.write("s", [record("w", number) for number in range(3)])
+        await stores.definitions.write("s", [record("x", 1)])
+        await stores.definitions.write("s", [], ["x"])
+    (tmp_path / "removed.json").write_text("?")
+
+    async with opened(tmp_path) as stores:
+        [again] = await stores.definitions.write("s", [record("x", 2)])
+        assert again.version == 4
+        await stores.definitions.write("s", [], ["x"])
+        [fault] = faults(stores)
+        assert "quarantine/removed.json.1" in fault
+    assert (tmp_path / "quarantine/removed.json.1").read_text() == "?"
+
+
 async def test_members_of_a_session_that_are_not_known_are_passed_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

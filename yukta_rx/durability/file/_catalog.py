@@ -258,6 +258,8 @@ class Plan:
     def finish(self) -> None:
         """Add what follows from all changes together."""
         if self._last is not None:
+            if (fault := self._catalog.found.faults.get(REMOVED)) is not None:
+                self._set_aside(Broken(file=REMOVED, fault=fault))
             last = tuple((*place, number) for place, number in self._last.items())
             self._write(REMOVED, removed_text(Removed(floor=self._floor, last=last)))
 

@@ -158,7 +158,9 @@ class _Scan:
             removed = read_removed(read(self.base / REMOVED))
         except Unreadable as error:
             self._fault(self.base / REMOVED, str(error))
-            removed = Removed()
+            # None of the numbers that are known is given again at least.
+            known = (self._number(path) for path in self.base.glob(f"{WORKFLOWS}/*/*/history/*"))
+            removed = Removed(floor=max(known, default=0))
         self.found.floor = removed.floor
         self.found.last = {(item[0], item[1]): item[2] for item in removed.last}
 
@@ -235,11 +237,15 @@ class _Scan:
 
     def _numbers(self, folder: Path) -> Iterator[int]:
         for path in _visible(folder):
-            name = _NUMBERED.fullmatch(path.name)
-            if name is None:
-                self._fault(path, "is not a version: that would be <number>.json")
+            if number := self._number(path):
+                yield number
             else:
-                yield int(name[1])
+                self._fault(path, "is not a version: that would be <number>.json")
+
+    @staticmethod
+    def _number(path: Path) -> int:
+        name = _NUMBERED.fullmatch(path.name)
+        return int(name[1]) if name else 0
 
     # -- names
 
