@@ -10,25 +10,29 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Callable, Iterable, Sequence
 
     from yukta_rx.observe.feed import Entry, SampleKey
     from yukta_rx.observe.filters import EventFilter
     from yukta_rx.observe.frames import Frame
+    from yukta_rx.observe.pace import Pace
     from yukta_rx.observe.subscription import FeedSubscription
     from yukta_rx.streams.clock import LoopClock, Timer
 
     Pack = Callable[[Sequence[Frame]], bytes]
 
 MOST: Final = 64
-"""Events that wait for the end of the turn; with more, they are written at once."""
+"""Events that wait to be written; with more, they are written at once if it is time for that."""
 
 MOST_WEIGHT: Final = 64 * 1024
 """The same for their weight in bytes."""
+
+_AT_LAST: Final = 4
+"""With so many times as much, they are written whatever the time."""
 
 
 class Outlet(Protocol):
@@ -71,7 +75,7 @@ class Circle:
     after its own last ones.
 
     Args:
-        loop: whose turns count.
+        pace: says when events are written.
         clock: tells when samples are due.
         key: what the members have in common.
 
@@ -83,9 +87,9 @@ class Circle:
 
     __slots__ = (
         "_clock",
-        "_due",
         "_entries",
-        "_loop",
+        "_full",
+        "_pace",
         "_samples",
         "_timer",
         "_weight",
@@ -94,15 +98,15 @@ class Circle:
         "members",
     )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: LoopClock, key: CircleKey) -> None:
+    def __init__(self, pace: Pace, clock: LoopClock, key: CircleKey) -> None:
         self.key = key
         self.members: dict[FeedSubscription, Outlet] = {}
         self.flushed_at = float("-inf")
-        self._loop = loop
+        self._pace = pace
         self._clock = clock
         self._entries: list[tuple[int, Entry]] = []
         self._weight = 0
-        self._due = False
+        self._full = False
         self._samples: dict[SampleKey, Entry] = {}
         self._timer: Timer | None = None
 
@@ -130,14 +134,17 @@ class Circle:
             self._timer = None
 
     def add(self, seq: int, entry: Entry, weight: int) -> None:
-        """A wanted event happened; it is written at the end of the turn."""
+        """A wanted event happened; it is written at the end of the turn, or when it is time."""
         self._entries.append((seq, entry))
         self._weight += weight
-        if len(self._entries) >= MOST or self._weight >= MOST_WEIGHT:
+        if len(self._entries) < MOST and self._weight < MOST_WEIGHT:
+            if len(self._entries) == 1:
+                self._pace.due(self)
+        elif not self._pace.resting or self._weight >= _AT_LAST * MOST_WEIGHT:
             self.flush()
-        elif not self._due:
-            self._due = True
-            self._loop.call_soon(self._turn_ends)
+        elif not self._full:
+            self._full = True
+            self._pace.full += 1
 
     def flush(self) -> None:
         """Write what waits to all members."""
@@ -145,8 +152,13 @@ class Circle:
         if not entries:
             return
         self._entries, self._weight = [], 0
+        if self._full:
+            self._full = False
+            self._pace.full -= 1
+        began = perf_counter()
         data = self.key.pack([entry.frame for _, entry in entries])
         late = [member for member, outlet in self.members.items() if not outlet.take(data)]
+        self._pace.spent(perf_counter() - began)
         for member in late:
             self._dismiss(member, [seq for seq, _ in entries])
 
@@ -179,6 +191,7 @@ class Circle:
         if not keys:
             return
         self.flush()
+        began = perf_counter()
         left: list[FeedSubscription] = []
         for start in range(0, len(keys), MOST):
             some = [(key, self._samples.pop(key)) for key in keys[start : start + MOST]]
@@ -191,6 +204,7 @@ class Circle:
                     member.drop_samples(some)
             for member in left:
                 self._hand_over(member, some)
+        self._pace.spent(perf_counter() - began)
 
     def _dismiss(self, member: FeedSubscription, unwritten: Iterable[int] = ()) -> None:
         del self.members[member]
@@ -202,7 +216,3 @@ class Circle:
     ) -> None:
         for key, entry in samples:
             member.offer_sample(key, entry)
-
-    def _turn_ends(self) -> None:
-        self._due = False
-        self.flush()

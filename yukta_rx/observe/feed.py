@@ -25,6 +25,7 @@ from yukta_rx.observe.filters import EventFilter
 from yukta_rx.observe.frames import RETRY_MS, Frame, closing
 from yukta_rx.observe.heart import Heart
 from yukta_rx.observe.journal import Gap
+from yukta_rx.observe.pace import Pace
 from yukta_rx.observe.replay import PastEvents
 from yukta_rx.observe.ring import OVERHEAD, Ring
 from yukta_rx.observe.stream_cap import StreamCap
@@ -142,6 +143,7 @@ class EventFeed:
         self._alone: set[FeedSubscription] = set()  # those in no circle
         self._circles: dict[CircleKey, Circle] = {}
         self.heart = Heart(self)
+        self.pace = Pace(asyncio.get_running_loop())
         self._sampling: set[FeedSubscription] = set()
         self._newest: dict[str, dict[SampleKey, Entry]] = {}
 
@@ -406,7 +408,7 @@ class EventFeed:
         key = CircleKey(subscription.filters, outlet.pack, coalesce, subscription.heartbeat)
         circle = self._circles.get(key)
         if circle is None:
-            circle = Circle(asyncio.get_running_loop(), self.clock, key)
+            circle = Circle(self.pace, self.clock, key)
         circle.join(subscription, outlet)
         self._circles[key] = circle  # again, as the last of the others may just have left
         subscription.circle = circle

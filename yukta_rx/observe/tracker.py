@@ -324,6 +324,7 @@ class Tracker:
             if perf_counter() > end:
                 break
         limit = PER_TURN if self._feed.listening else len(outbox)
+        limit = 0 if self._feed.pace.crowded else limit
         end = perf_counter() + TURN / 2
         while limit > 0 and outbox:
             n = min(_LOOK_AT_CLOCK, limit, len(outbox))
