@@ -170,7 +170,8 @@ class FileBlobStore:
     def _drop_unneeded(self, kept: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             found = kept.stat()
-            if found.st_nlink == 1:
+            # Without links nothing says who else needs it; then it goes at the next start.
+            if found.st_nlink == 1 and self.usable:
                 kept.unlink()
                 self.size -= found.st_size
 
