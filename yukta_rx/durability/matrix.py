@@ -123,7 +123,8 @@ _KINDS: Final = (
         "history and audit",
         ("execution-log",),
         "Nobody can say afterwards what ran or who commanded it.",
-        "A start is written before its id is handed out, a command before it is answered.",
+        "A start is written before its id is handed out, a command before it is answered. A"
+        " power loss can take the newest ends of nodes, unless yukta.execution-log.fsync is set.",
     ),
     _Kind(
         "runs",
@@ -198,7 +199,8 @@ _KINDS: Final = (
         "events",
         ("execution-log",),
         "Who follows it learns by a `stream.reset` that something is missing.",
-        "Who follows it goes on where it was: the last yukta.streaming.stored-events, no samples.",
+        "The last yukta.streaming.stored-events, no samples: who follows goes on where it was. What"
+        " was not written yet is told as a gap.",
     ),
     _Kind(
         "session-memory",
