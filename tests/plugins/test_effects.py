@@ -14,6 +14,7 @@ from yukta_rx.durability.memory.histories import MemoryHistoryStore
 from yukta_rx.durability.memory.key_values import MemoryKeyValueStore
 from yukta_rx.durability.stores.effects import LARGEST, EffectKey
 from yukta_rx.errors import BadInputError, PluginContractError, StoreUnavailableError
+from yukta_rx.plugins.context import CallContext
 from yukta_rx.plugins.effects import Effects
 from yukta_rx.plugins.keeping import Keeping
 from yukta_rx.streams.clock import LoopClock
@@ -483,8 +484,8 @@ def context(kept: Keeping | None) -> NodeContext:
 async def test_a_call_that_was_left_behind_keeps_its_own_message_and_attempt() -> None:
     ctx = context(keeping())
     first, second = Message.of(1), Message.of(2, id="second")
-    left = ctx.for_call(first)
-    later = left.for_call(second)
+    left = CallContext(ctx, first)
+    later = CallContext(ctx, second)
 
     assert await later.once("it", lambda: "for the second") == "for the second"
     assert await left.once("it", lambda: "for the first") == "for the first"
@@ -494,7 +495,7 @@ async def test_a_call_that_was_left_behind_keeps_its_own_message_and_attempt() -
 
 async def test_calls_share_what_belongs_to_the_node() -> None:
     ctx = context(keeping())
-    call = ctx.for_call(Message.of(1))
+    call = CallContext(ctx, Message.of(1))
 
     call.state = {"a": 1}
     call.heartbeat()
@@ -510,7 +511,7 @@ async def test_calls_share_what_belongs_to_the_node() -> None:
 
 async def test_a_node_that_has_ended_does_nothing_more() -> None:
     ctx = context(keeping())
-    call = ctx.for_call(Message.of(1))
+    call = CallContext(ctx, Message.of(1))
     ctx.cancelled = True
 
     with pytest.raises(BadInputError, match="node n has ended"):
@@ -522,7 +523,7 @@ async def test_a_node_that_has_ended_does_nothing_more() -> None:
 
 
 async def test_where_nothing_is_kept_it_says_so() -> None:
-    ctx = context(None).for_call(Message.of(1))
+    ctx = CallContext(context(None), Message.of(1))
 
     with pytest.raises(BadInputError, match="nothing here keeps"):
         await ctx.once("it", lambda: 1)
@@ -534,7 +535,7 @@ async def test_where_nothing_is_kept_it_says_so() -> None:
 
 @pytest.mark.parametrize("key", ["", None, 1, "x" * 2000])
 async def test_a_key_is_text(key) -> None:
-    ctx = context(keeping()).for_call(Message.of(1))
+    ctx = CallContext(context(keeping()), Message.of(1))
 
     with pytest.raises(TypeError, match="key"):
         await ctx.once(key, lambda: 1)
@@ -545,7 +546,7 @@ async def test_a_key_is_text(key) -> None:
 
 async def test_a_change_without_a_name_counts_each_time_and_with_one_once_a_message() -> None:
     ctx = context(keeping())
-    call, other = ctx.for_call(Message.of(1)), ctx.for_call(Message.of(2))
+    call, other = CallContext(ctx, Message.of(1)), CallContext(ctx, Message.of(2))
 
     assert [await call.kv.incr("n") for _ in range(3)] == [1, 2, 3]
     assert [await call.kv.incr("n", once="x") for _ in range(3)] == [4, 4, 4]
@@ -616,7 +617,7 @@ async def test_sessions_of_plugins_are_apart_and_can_be_dropped() -> None:
 
 async def test_forgetting_a_lineage_lets_everything_be_done_again() -> None:
     kept = keeping()
-    call = context(kept).for_call(Message.of(1))
+    call = CallContext(context(kept), Message.of(1))
 
     async def done() -> list[Any]:
         return [

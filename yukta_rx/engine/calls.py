@@ -25,6 +25,7 @@ from yukta_rx.errors import PluginContractError
 from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
 from yukta_rx.model.trace_context import trace_headers, with_headers
 from yukta_rx.plugins.bind import calls_at_once
+from yukta_rx.plugins.context import CallContext
 from yukta_rx.plugins.contract import PluginKind, Shape
 from yukta_rx.security.variables import Scope
 from yukta_rx.streams.aio import (
@@ -338,7 +339,7 @@ class PluginCall:
     def _invoke(self, msg: Message) -> Any:
         config = self.config if self.config is not None else self.config_for(msg)
         own = self.own_context or msg.attempt > 1
-        context = self.context.for_call(msg) if own else self.context
+        context = CallContext(self.context, msg) if own else self.context
         return self.fn(self.taken(msg), config, context)
 
     def _one(self, msg: Message) -> Any:

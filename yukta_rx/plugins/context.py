@@ -19,7 +19,7 @@ from yukta_rx.plugins.logs import check_stream, split_lines
 from yukta_rx.plugins.node_histories import NodeHistories
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Mapping
     from datetime import datetime
     from pathlib import Path
 
@@ -98,6 +98,8 @@ class NodeContext:
         payload: the start payload, without the engine's own `yukta.*` members.
         secrets: secrets by name.
         traceparent: what the run is a part of, as W3C trace context; None if of nothing.
+        emitted_headers: of a trigger, where its run goes on after a crash: the last value of each
+            header that it emitted before; empty in any other run.
         cancelled: True once the node is to stop; a long blocking call should look at it.
         state: whatever the plugin wants to keep from `open` to `close`; None at first.
         stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
@@ -121,6 +123,7 @@ class NodeContext:
         "beats",
         "cancelled",
         "clock",
+        "emitted_headers",
         "execution_id",
         "lineage",
         "node_id",
@@ -168,6 +171,7 @@ class NodeContext:
         self.payload = payload
         self.secrets = secrets
         self.traceparent = traceparent
+        self.emitted_headers: Mapping[str, Any] = {}
         self.state: Any = None
         self.stream_plugin: Any = None
         self.attempt = 1
@@ -309,10 +313,6 @@ class NodeContext:
         for part in split_lines(line):
             self._line_sink(part, stream, self.attempt)
 
-    def for_call(self, message: Message) -> NodeContext:
-        """Return this context as the call for a message gets it, at the attempt that it says."""
-        return _CallContext(self, message)
-
     def count(self, outcome: str, n: int = 1) -> None:
         """Add `n` to the meter `yukta.plugin.events` under this plugin and `outcome`.
 
@@ -379,31 +379,30 @@ class NodeContext:
         return await self._run_child(workflow_id, payload, message)
 
 
-class _CallContext(NodeContext):
+class CallContext(NodeContext):
     """The context of one call; what changes is that of the node, shared with the others.
 
     A call that was left behind in a thread so keeps its own message and attempt.
+
+    Args:
+        node: the context of the node.
+        message: what the call is for, at the attempt that it says.
     """
 
-    __slots__ = ("_message", "_node", "attempt")
+    __slots__ = ("_message", "_node")
 
     def __init__(self, node: NodeContext, message: Message) -> None:
         # One for each message: as little as can be is done here.
         self._node = node
         self._message = message
-        self.attempt = message.attempt
-
-    def for_call(self, message: Message) -> NodeContext:
-        return _CallContext(self._node, message)
 
 
-def _of_node(name: str) -> Any:
-    def write(self: _CallContext, value: Any) -> None:
+def _seen(name: str) -> Any:
+    def write(self: CallContext, value: Any) -> None:
         setattr(self._node, name, value)
 
-    return property(attrgetter(f"_node.{name}"), write)
+    return property(attrgetter(f"_node.{name}" if name != "attempt" else "_message.attempt"), write)
 
 
 for _name in NodeContext.__slots__:
-    if _name != "attempt":
-        setattr(_CallContext, _name, _of_node(_name))
+    setattr(CallContext, _name, _seen(_name))
