@@ -65,8 +65,18 @@ async def test_what_is_said_in_a_storm_is_written_in_few_pieces_and_all_of_it(ne
     async with new_scene() as scene, asyncio.TaskGroup() as group:
         wires = [Wire(), Wire(), Wire()]
         streams = await waiting(scene, group, wires)
-        run = scene.run(line(), "t > p > out", says)
+        done: list[int] = []
+
+        @processor("SAYS", blocking=False, pure=True)
+        def says_and_looks(msg, _cfg, ctx):
+            """Write a line, and see how often was written so far."""
+            done.append(len(wires[0].writes))
+            return says(msg, _cfg, ctx)
+
+        run = scene.run(line(), "t > p > out", says_and_looks)
         await run.execute()
+        # Time stands still meanwhile, so that a tenth of it never comes after the first write.
+        assert done[-1] <= 2
         await scene.tracker.drained()
         await asyncio.sleep(1)
 
