@@ -225,6 +225,7 @@ class Engine:
             history.before_end = self.results.recorder.written
         self.history.on_left_out = self.tracker.losses.left_out
         preparer = Preparer(self.registry, settings, offload=pool.call)
+        keeping = self._keep(clock)
         self.definitions = DefinitionService(
             stores.definitions,
             stores.sessions,
@@ -236,12 +237,12 @@ class Engine:
             in_use=lambda session_id, workflow_id: starter.in_use(session_id, workflow_id),
             now=clock.wall,
             emit=self._emit,
+            going=keeping.drop_session,
         )
         scheduler = Scheduler(settings, clock, stores.queued_starts, self.meters, self._emit)
         await restore_limits(scheduler, stores.execution_log)
         self.approvals = Approvals(stores.input_requests, settings, clock)
         self._stack.push_async_callback(self.approvals.close)
-        keeping = self._keep(clock)
         archive = ExecutionArchive(
             stores.archive, stores.checkpoints, settings, self.meters, keeping.forget
         )

@@ -11,8 +11,10 @@ from tests.control.crash import doomed, engine_on, image
 from yukta_rx.control.commands import Recover, RestartFromNode
 from yukta_rx.control.handles import Execution
 from yukta_rx.durability.stores.histories import HistoryKey
+from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.plugins.contract import processor
 from yukta_rx.plugins.registry import PluginRegistry
+from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.testing.clock import virtual_time
 
 if TYPE_CHECKING:
@@ -120,6 +122,41 @@ async def test_another_run_goes_on_and_a_repeated_one_does_not(
         other = await engine.start("t", flow)
         await other.wait()
         assert await kept(engine) == (10, [])
+
+
+@virtual_time
+async def test_what_is_kept_goes_with_its_session(tmp_path: Path, registry: PluginRegistry) -> None:
+    async with engine_on(tmp_path / "data", registry) as engine:
+        for session_id in ("s", "t"):
+            run = await engine.start(session_id, line("COUNTS"))
+            await run.wait()
+        await asyncio.sleep(1)
+
+        await engine.definitions.delete_session("t")
+        assert await kept(engine) == (5, list("01234"))
+        await engine.definitions.delete_session("s")
+        assert await kept(engine) == (None, [])
+        assert engine.keeping.key_values.kept == 0
+
+
+@virtual_time
+async def test_a_session_whose_values_cannot_be_removed_stays(
+    tmp_path: Path, registry: PluginRegistry
+) -> None:
+    async with engine_on(tmp_path / "data", registry) as engine:
+        run = await engine.start("s", line("KV_STORE", op="incr", key="total"))
+        await run.wait()
+        await asyncio.sleep(1)
+        # In a thread that virtual time waits for.
+        pool = BlockingPool(1)
+        await pool.call((tmp_path / "data" / "kv" / "key-values.jsonl").unlink)
+        pool.close()
+
+        with pytest.raises(StoreUnavailableError, match="removed while it was in use"):
+            await engine.definitions.delete_session("s")
+
+        assert (await engine.definitions.get_session("s")).workflows
+        assert await kept(engine) == (5, [])
 
 
 @virtual_time

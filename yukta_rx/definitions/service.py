@@ -94,6 +94,7 @@ class DefinitionService(WorkflowService):
         in_use: whether runs of a session, or of one of its workflows, are live.
         now: the time of day.
         emit: gets `definition.saved` and `definition.rolled_back`.
+        going: removes what else is kept of a session, before the session is.
     """
 
     async def sessions(self) -> list[SessionView]:
@@ -224,11 +225,12 @@ class DefinitionService(WorkflowService):
         return SessionView(record, view.workflows)
 
     async def delete_session(self, session_id: str) -> None:
-        """Remove a session and its workflows.
+        """Remove a session, its workflows, and what their plugins left behind.
 
         Raises:
             NotFoundError: there is none of that id.
             ConflictError: it has live runs.
+            StoreUnavailableError: not all of it could be removed; the session is still there.
         """
         async with self._writing:
             view = await self.get_session(session_id)
@@ -238,6 +240,8 @@ class DefinitionService(WorkflowService):
                     code="in_use",
                     sessionId=session_id,
                 )
+            if self._going is not None:
+                await self._going(session_id)
             ids = tuple(item.workflow_id for item in view.workflows)
             await self._sessions.commit(
                 [SessionChange(session_id=session_id, remove=ids, gone=True)]

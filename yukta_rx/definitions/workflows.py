@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from yukta_rx.definitions.diff import WorkflowDiff, diff_definitions
@@ -52,6 +52,7 @@ class WorkflowService:
         in_use: Callable[[str, str | None], bool] = lambda session_id, workflow_id: False,
         now: Callable[[], datetime] = utc_now,
         emit: Callable[[ExecutionEvent], None] = lambda event: None,
+        going: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         self._definitions = definitions
         self._sessions = sessions
@@ -63,6 +64,7 @@ class WorkflowService:
         self._in_use = in_use
         self._now = now
         self._emit = emit
+        self._going = going
         self._writing = asyncio.Lock()
 
     @property
