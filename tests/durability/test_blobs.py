@@ -293,6 +293,20 @@ async def test_a_blob_that_is_not_there_is_named(
 
 
 @virtual_time
+async def test_an_output_with_blobs_is_not_read_without_their_store(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path)
+    store = await outputs.open()
+    await mark(store, "run", "a", row(LARGE))
+    await store.close()
+    store = FileNodeCheckpointStore(tmp_path / "outputs", POOL.call)
+    await store.start()
+
+    with pytest.raises(StoreUnavailableError, match="there is no store of blobs"):
+        await rows_of(store, "run", "a")
+    await store.close()
+
+
+@virtual_time
 async def test_a_blob_that_cannot_be_written_fails_the_row(tmp_path: Path) -> None:
     outputs = Outputs(tmp_path)
     store = await outputs.open()
