@@ -1,0 +1,230 @@
+"""Writer: the rows of one store, written by one task on a connection of its own.
+
+What waits is one batch, and one transaction: the more is said at a time, the less each row costs.
+A batch whose answer was lost is written again, so statements must not mind a row that is there.
+
+Feature: DUR-04.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+
+from yukta_rx.durability.postgres.database import RETRIED, failing, is_lost, state_of
+from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    import asyncpg
+
+    from yukta_rx.durability.postgres.database import Database
+
+Row = TypeVar("Row")
+
+MOST_ROWS: Final = 1000
+MOST_BYTES: Final = 4 * 1024 * 1024
+"""What one batch holds, unless a single row is more."""
+
+QUEUE_BYTES: Final = 16 * 1024 * 1024
+"""Bytes that may wait before whoever gives more is held back."""
+
+ATTEMPTS: Final = 3
+"""Times that a batch is tried before its rows fail."""
+
+CLOSING: Final = 5.0
+"""Seconds that a close waits for what is not written."""
+
+log = logging.getLogger(__name__)
+
+
+class Writer(Generic[Row]):
+    """Writes rows in the order in which they came, as an async context. Belongs to the loop.
+
+    Args:
+        database: gives the connection, the partition and the epoch.
+        name: of the store, for logs and tasks.
+        write: writes a batch in one transaction, fenced; may be called again for the same rows.
+        failed: told of rows that could not be written, with the reason; their futures fail too.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        name: str,
+        write: Callable[[asyncpg.Connection[Any], Sequence[Row]], Awaitable[None]],
+        failed: Callable[[Sequence[Row], BaseException], None] = lambda _rows, _error: None,
+    ) -> None:
+        self._database = database
+        self._name = name
+        self._write = write
+        self._failed = failed
+        self._waiting: deque[tuple[Row, int, asyncio.Future[None]]] = deque()
+        self._bytes = 0
+        self._writing = 0
+        self._current: asyncio.Future[None] | None = None
+        """That of the last row of the batch that is being written."""
+        self._idle: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._closing = False
+        self._connection: asyncpg.Connection[Any] | None = None
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+        self.stale = 0
+        """Rows that were refused because another server leads."""
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        self._tasks.spawn(self._run(), f"yukta write {self._name}")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Write what waits, for a few seconds at the most, then end."""
+        self._closing = True
+        self._wake()
+        try:
+            async with asyncio.timeout(CLOSING):
+                await self._tasks.ended()
+        except TimeoutError:
+            log.error("%s: %d rows were not written", self._name, len(self))
+            self._tasks.cancel()
+            await self._tasks.ended()
+        error = StoreUnavailableError(f"{self._name}: the store is closed", store=self._name)
+        self._fail([self._waiting.popleft() for _ in range(len(self._waiting))], error)
+        await self._disconnect()
+
+    def __len__(self) -> int:
+        return len(self._waiting) + self._writing
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that whoever gives more should wait for `room`."""
+        return self._bytes >= QUEUE_BYTES
+
+    def put(self, row: Row, size: int = 100) -> asyncio.Future[None]:
+        """Take a row over.
+
+        Args:
+            row: what `write` gets.
+            size: its bytes, roughly.
+
+        Returns:
+            Done once it is committed; fails with StoreUnavailableError or StaleLeaderError.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # Whoever gave it may not look: the store is told of failures all the same.
+        done.add_done_callback(_looked_at)
+        self._waiting.append((row, size, done))
+        self._bytes += size
+        self._wake()
+        return done
+
+    async def room(self) -> None:
+        """Wait until it is not `full`."""
+        while self.full:
+            if self._room is None or self._room.done():
+                self._room = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._room,))
+
+    async def flushed(self) -> None:
+        """Wait until all that was given so far is written, or has failed."""
+        waiting = [done for _, _, done in self._waiting]
+        if self._current is not None:
+            waiting.append(self._current)
+        if waiting:
+            await asyncio.wait(waiting)
+
+    # -- the task
+
+    def _wake(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    async def _run(self) -> None:
+        while True:
+            if not self._waiting:
+                if self._closing:
+                    return
+                self._idle = asyncio.get_running_loop().create_future()
+                await self._idle
+                self._idle = None
+                continue
+            batch = self._batch()
+            self._writing, self._current = len(batch), batch[-1][2]
+            try:
+                await self._commit([row for row, _, _ in batch])
+            except asyncio.CancelledError:
+                cut = StoreUnavailableError(f"{self._name}: closed meanwhile", store=self._name)
+                self._fail(batch, cut)
+                raise
+            except Exception as error:
+                self._fail(batch, error)
+            else:
+                for _, _, done in batch:
+                    if not done.done():
+                        done.set_result(None)
+            finally:
+                self._writing, self._current = 0, None
+                self._bytes -= sum(size for _, size, _ in batch)
+                if self._room is not None and not self.full and not self._room.done():
+                    self._room.set_result(None)
+
+    def _batch(self) -> list[tuple[Row, int, asyncio.Future[None]]]:
+        batch: list[tuple[Row, int, asyncio.Future[None]]] = []
+        size = 0
+        while self._waiting and len(batch) < MOST_ROWS:
+            size += self._waiting[0][1]
+            if batch and size > MOST_BYTES:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _commit(self, rows: Sequence[Row]) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._database.connect()
+                with failing():
+                    await self._write(self._connection, rows)
+            except StaleLeaderError:
+                self.stale += len(rows)
+                raise
+            except Exception as error:
+                cause = error.__cause__ or error
+                again = state_of(cause) in RETRIED or is_lost(cause)
+                if isinstance(error, StoreUnavailableError) and state_of(cause) not in RETRIED:
+                    # It may be in any state; the next attempt has a new one.
+                    await self._disconnect()
+                if not again or attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                return
+            await asyncio.sleep(0.05 * 2**attempt)
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # A frozen server answers no farewell.
+            connection.terminate()
+
+    def _fail(
+        self, batch: Sequence[tuple[Row, int, asyncio.Future[None]]], error: BaseException
+    ) -> None:
+        if not batch:
+            return
+        if not isinstance(error, StoreUnavailableError | StaleLeaderError):
+            log.error(
+                "%s: a batch of %d rows cannot be written", self._name, len(batch), exc_info=error
+            )
+        self._failed([row for row, _, _ in batch], error)
+        for _, _, done in batch:
+            if not done.done():
+                done.set_exception(error)
+
+
+def _looked_at(done: asyncio.Future[None]) -> None:
+    if not done.cancelled():
+        done.exception()

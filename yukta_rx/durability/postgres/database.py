@@ -1,0 +1,268 @@
+"""Database: the connections of one server, and what their failures mean.
+
+Every statement has a limit of time on both sides, so a frozen server is an error and not a wait.
+What cannot be answered raises `StoreUnavailableError`; no rows are an answer.
+
+Features: DUR-04, DUR-05.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+import asyncpg
+
+from yukta_rx.durability.postgres.fence import hold_fence
+from yukta_rx.errors import StoreUnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+
+    from yukta_rx.metrics import Meters
+
+T = TypeVar("T")
+
+CONNECT: Final = 5.0
+"""Seconds to connect, and to wait for a free connection."""
+
+COMMAND: Final = 10.0
+"""Seconds that a statement may take."""
+
+ATTEMPTS: Final = 8
+"""Times that a transaction is tried which another one keeps from committing."""
+
+PAUSE: Final = 0.01
+"""Seconds before the second of them; doubled for each further one."""
+
+RETRIED: Final = frozenset({"40001", "40P01"})
+"""States of transactions that the server gave up because of others."""
+
+_CACHED: Final = "0A000"
+"""A statement that was prepared before the schema changed; asyncpg prepares it anew."""
+
+_UNAVAILABLE: Final = ("08", "53", "57", "58")
+"""Classes of states that say something about the server, not about the statement."""
+
+_TIMES: Final = frozenset({"55P03", "25P03"})
+"""A lock, or a transaction, that took too long."""
+
+log = logging.getLogger(__name__)
+
+
+class Database:
+    """A pool of connections, as an async context. Belongs to the loop.
+
+    Args:
+        url: `postgresql://user@host:port/database`.
+        part: the partition that this server leads.
+        size: connections of the pool at most; those that are held come on top.
+        meters: where connections and failures are counted.
+
+    Attributes:
+        part: see above.
+        epoch: the fencing number of this server, which all its writes carry; 0 before it leads.
+    """
+
+    def __init__(
+        self, url: str, *, part: int = 0, size: int = 10, meters: Meters | None = None
+    ) -> None:
+        self.part = part
+        self.epoch = 0
+        self._url = url
+        self._size = size
+        self._meters = meters
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        with failing():
+            self._pool = await asyncpg.create_pool(
+                self._url, min_size=1, max_size=self._size, **self._options()
+            )
+        if self._meters is not None:
+            self._meters.watch("yukta.postgres.connections", self._connections)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Let go of every connection; one that does not react is cut off."""
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        try:
+            async with asyncio.timeout(CONNECT):
+                await pool.close()
+        except TimeoutError:
+            log.warning("connections to the database do not close and are cut off")
+            pool.terminate()
+
+    def _options(self) -> dict[str, Any]:
+        limit = str(int(COMMAND * 1000))
+        return {
+            "timeout": CONNECT,
+            "command_timeout": COMMAND,
+            "server_settings": {
+                "application_name": "yukta",
+                "statement_timeout": limit,
+                "lock_timeout": limit,
+                "idle_in_transaction_session_timeout": limit,
+                "timezone": "UTC",
+            },
+        }
+
+    def _connections(self) -> int:
+        return 0 if self._pool is None else self._pool.get_size()
+
+    async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        """A connection of its own, outside the pool; the caller closes it.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
+        """
+        with failing():
+            made: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
+                self._url, **self._options()
+            )
+        return made
+
+    # -- single statements
+
+    async def fetch(self, sql: str, *args: Any) -> list[asyncpg.Record]:
+        """The rows of a statement that changes nothing."""
+        rows: list[asyncpg.Record] = await self._read(lambda made: made.fetch(sql, *args))
+        return rows
+
+    async def fetchrow(self, sql: str, *args: Any) -> asyncpg.Record | None:
+        """Its first row, None if there is none."""
+        return await self._read(lambda made: made.fetchrow(sql, *args))
+
+    async def fetchval(self, sql: str, *args: Any) -> Any:
+        """The first value of its first row, None if there is none."""
+        return await self._read(lambda made: made.fetchval(sql, *args))
+
+    async def _read(self, ask: Callable[[Any], Awaitable[T]]) -> T:
+        """Ask; once more where the connection turned out lost, or a plan out of date."""
+        for last in (False, True):
+            try:
+                async with self._acquired() as made:
+                    return await ask(made)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+                if last or not (is_lost(error) or state_of(error) == _CACHED):
+                    raise unavailable(error) from error
+            except TimeoutError as error:
+                raise unavailable(error) from error
+        raise AssertionError("the second attempt returns or raises")
+
+    # -- transactions
+
+    async def write(self, work: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[T]]) -> T:
+        """Do `work` in one transaction that only the leader can commit.
+
+        It is done again where the server gave the transaction up because of another one, so it
+        must have no effect but its statements.
+
+        Raises:
+            StaleLeaderError: another server leads by now; nothing was written.
+            StoreUnavailableError: the database gave no answer. What was written may be there.
+        """
+        return await self._transaction(work, fenced=True)
+
+    async def change(self, work: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[T]]) -> T:
+        """`write`, for what no leader owns: the lock's own row, the schema."""
+        return await self._transaction(work, fenced=False)
+
+    async def _transaction(
+        self,
+        work: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[T]],
+        *,
+        fenced: bool,
+    ) -> T:
+        for attempt in range(ATTEMPTS):
+            try:
+                async with self._acquired() as made, made.transaction():
+                    if fenced:
+                        await hold_fence(made, self.part, self.epoch)
+                    return await work(made)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                again = state_of(error) in RETRIED or state_of(error) == _CACHED
+                if not again or attempt == ATTEMPTS - 1:
+                    raise unavailable(error) from error
+            await asyncio.sleep(PAUSE * 2**attempt)
+        raise AssertionError("the last attempt returns or raises")
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        """A connection whose reads all see the same moment; for cursors."""
+        with failing():
+            async with (
+                self._acquired() as made,
+                made.transaction(isolation="repeatable_read", readonly=True),
+            ):
+                yield made
+
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Any]:
+        if self._pool is None:
+            raise StoreUnavailableError("the database is not open", store="postgres")
+        async with self._pool.acquire(timeout=CONNECT) as made:
+            yield made
+
+
+# --- what failures mean --------------------------------------------------------------------------
+
+
+def state_of(error: BaseException) -> str | None:
+    """The SQLSTATE of an error, None if it has none."""
+    return getattr(error, "sqlstate", None)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the connection is gone, so that another one may work."""
+    state = state_of(error) or ""
+    lost = isinstance(error, asyncpg.InterfaceError | ConnectionError)
+    return lost or state.startswith(("08", "57P"))
+
+
+def unavailable(error: BaseException) -> BaseException:
+    """What an error of the driver means for a store: that it gives no answer, or a defect."""
+    state = state_of(error) or ""
+    about_server = state.startswith(_UNAVAILABLE) or state in _TIMES or state in RETRIED
+    if about_server or isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
+        said = str(error) or "no answer in time"
+        return StoreUnavailableError(f"the database gives no answer: {said}", store="postgres")
+    return error
+
+
+class failing:
+    """Turns errors of the driver into what they mean for a store."""
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Raise what it means."""
+        if isinstance(error, Exception):
+            meant = unavailable(error)
+            if meant is not error:
+                raise meant from error
+
+
+def affected(status: str) -> int:
+    """How many rows a statement touched, by what the driver says of it (`UPDATE 3`)."""
+    last = status.rpartition(" ")[2]
+    return int(last) if last.isdigit() else 0
+
+
+def columns(rows: Iterable[tuple[Any, ...]], count: int) -> list[list[Any]]:
+    """Rows as one list per column, as `unnest` takes them."""
+    turned: list[list[Any]] = [[] for _ in range(count)]
+    for row in rows:
+        for place, value in enumerate(row):
+            turned[place].append(value)
+    return turned
