@@ -261,7 +261,7 @@ def test_the_examples_run_in_the_session_dev(serve, spawn) -> None:
     page = json.loads(follower.stdout.readline())
 
     # The first line of all: of no example is there anything to say before it.
-    assert server.said[0] == "yukta: session dev: created airports, orders, stormy\n"
+    assert server.said[0] == "yukta: session dev: created airports, desk, orders, stormy\n"
     assert orders.code == 0
     results = server.ask("result", orders.out.strip()).results
     assert Counter(line["nodeId"] for line in results) == {"mail": 5, "ledger": 25, "unpriced": 1}

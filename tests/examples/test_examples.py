@@ -104,6 +104,27 @@ def test_orders_give_a_mail_each_and_two_entries_per_line_that_has_a_price() -> 
     assert 'mail | mail: "Dear Amélie Roux, your order 4711 is accepted."' in err
 
 
+@pytest.mark.feature("DUR-04")
+def test_the_desk_numbers_questions_and_remembers_what_was_asked() -> None:
+    code, results, err = run(
+        "examples/desk/workflow.json", "--payload", "@examples/desk/payload.json"
+    )
+
+    assert code == 0
+    assert err.splitlines()[-1].startswith("SUCCESS desk: 5 nodes (5 SUCCESS), 4 messages in, 4")
+    answers = [result["payload"] for result in results]
+    assert [(one["customer"], one["number"], len(one["history"])) for one in answers] == [
+        ("Ada", 1, 1),
+        ("Bob", 1, 1),
+        ("Ada", 2, 2),
+        ("Ada", 3, 2),
+    ]
+    assert answers[3]["history"] == [
+        {"role": "user", "content": answers[n]["question"]} for n in (2, 3)
+    ]
+    assert answers[3]["greeting"] == "Hello Ada, this is your question no. 3."
+
+
 @pytest.mark.feature("DEF-02")
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_every_example_is_named_in_the_readme_with_the_command_that_runs_it(folder: Path) -> None:

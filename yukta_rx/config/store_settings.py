@@ -164,7 +164,9 @@ class SessionMemoryGroup(Group):
         None, "Folder of that store.", feature="DUR-04", derived=_FROM_DATA_DIR
     )
     ttl: timedelta | None = setting(
-        None, "Histories not used for this long are dropped; unset keeps them.", feature="DUR-04"
+        None,
+        "Histories without a new turn for this long are dropped; unset keeps them.",
+        feature="DUR-04",
     )
 
 
