@@ -206,7 +206,7 @@ def check_port(settings: Settings) -> Iterator[Check]:
 def _is_ours(host: str, port: int) -> bool:
     from http.client import HTTPConnection, HTTPException
 
-    connection = HTTPConnection(host, port, timeout=1)
+    connection = HTTPConnection(host, port, timeout=5)
     try:
         connection.request("GET", "/health/live")
         return connection.getresponse().headers.get("Server") == "yukta"
