@@ -198,9 +198,11 @@ class Engine:
         if stores.results.durable:
             made = ResultRecorder(stores.results, clock, settings, self.meters)
             recorder = await self._stack.enter_async_context(made)
+            self.readiness.check("results", recorder.fault)
         if stores.events.durable:
             begun = EventLog(stores.events, clock, settings, self.meters)
             log = await self._stack.enter_async_context(begun)
+            self.readiness.check("events", log.fault)
         self.feed = EventFeed(clock, settings=settings, meters=self.meters, log=log)
         self.results = ResultStore(settings, clock, recorder)
         self.logs = LogStore(settings, clock)

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.durability.stores.events import Epoch, EventStore
-    from yukta_rx.errors import StoreUnavailableError
     from yukta_rx.metrics import Meters
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.observe.event_ids import Place
@@ -140,7 +139,7 @@ class EventLog:
         """Return once all that happened so far is written; at once while writes fail."""
         await self._behind.written()
 
-    def fault(self) -> StoreUnavailableError | None:
+    def fault(self) -> str | None:
         """Why nothing can be written; None if it can, as far as is known."""
         return self._behind.fault()
 

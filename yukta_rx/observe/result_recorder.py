@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.durability.stores.results import ResultStore
-    from yukta_rx.errors import StoreUnavailableError
     from yukta_rx.metrics import Meters
     from yukta_rx.model.status import TaskStatus
     from yukta_rx.streams.clock import LoopClock
@@ -117,7 +116,7 @@ class ResultRecorder:
         """Return once all that was said so far is written; at once while writes fail."""
         await self._behind.written()
 
-    def fault(self) -> StoreUnavailableError | None:
+    def fault(self) -> str | None:
         """Why nothing can be written; None if it can, as far as is known."""
         return self._behind.fault()
 

@@ -13,7 +13,6 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
-from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
@@ -118,11 +117,11 @@ class WriteBehind(Generic[T]):
             self._watchers.append((self._put, watcher))
             await watcher
 
-    def fault(self) -> StoreUnavailableError | None:
+    def fault(self) -> str | None:
         """Why it cannot write; None if it can, as far as is known."""
         if not self.failing:
             return None
-        return StoreUnavailableError(f"{self._what} are not written: {self._error}")
+        return f"{self._what} are not written: {self._error}"
 
     # -- the writer
 
