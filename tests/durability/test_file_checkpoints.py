@@ -271,7 +271,7 @@ async def test_a_damaged_line_of_nobody_makes_every_unfinished_output_incomplete
 ) -> None:
     await three_nodes(tmp_path)
     await POOL.call(
-        change, tmp_path, b'"kind":"row","run":"run","node":"part","nth":1', b"?" * 45 + b"\n"
+        change, tmp_path, b'"kind":"row","run":"run","node":"part","nth":2', b"?" * 45 + b"\n"
     )
 
     store = await opened(tmp_path)
@@ -666,6 +666,28 @@ async def test_a_reader_goes_on_when_its_file_is_given_up_meanwhile(tmp_path: Pa
 
     assert cleaned(store) > 0
     assert [m.payload["n"] for row in (first, *rest) for _, m in row.messages] == [0, 1, 2, 3]
+    await store.close()
+
+
+@virtual_time
+async def test_a_reader_that_comes_too_late_for_a_file_looks_again(tmp_path: Path) -> None:
+    meanwhile: list[str] = []
+
+    async def offload(fn: Any, *args: Any) -> Any:
+        if meanwhile:
+            await store.clear(meanwhile.pop())
+            await idle(store)
+        return await POOL.call(fn, *args)
+
+    store = FileNodeCheckpointStore(tmp_path, offload, segment_bytes=3000)
+    await store.start()
+    store.append("long", "a", number(1))
+    await mark(store, "junk", "a", row_of(3000))
+    await mark(store, "other", "a", number(2))
+    meanwhile.append("junk")
+
+    assert await numbers_of(store, "long", "a") == [1]
+    assert cleaned(store) == 1
     await store.close()
 
 
