@@ -201,9 +201,7 @@ def claims_of(row: CheckpointRow, limit: int) -> Claims:
         UnserialisablePayloadError: one cannot be stored.
     """
     found = {at: claim(msg.payload, limit) for at, (_, msg) in enumerate(row.messages)}
-    large = {at: data for at, data in found.items() if data is not None}
-    own = {at for at, (_, msg) in enumerate(row.messages) if isinstance(msg.payload, Blob)}
-    return large if large.keys() - own else {}
+    return {at: data for at, data in found.items() if data is not None}
 
 
 def _with_payloads(row: CheckpointRow, payloads: Mapping[int, Any]) -> CheckpointRow:
