@@ -126,6 +126,9 @@ steerings = st.lists(
 table = {}
 """The graph under test: what a plugin does is looked up by its node."""
 
+called = []
+"""Node and message id of each call."""
+
 
 def plugins():
     """A plugin per shape."""
@@ -133,6 +136,7 @@ def plugins():
     def begin(msg, ctx):
         """Fail if that is the plan; True if it should hang."""
         spec = table[ctx.node_id]
+        called.append((ctx.node_id, msg.id))
         assert ctx.attempt == msg.attempt
         if not spec.acts_on(msg.payload) or msg.attempt > spec.work.fails:
             return False
@@ -147,7 +151,7 @@ def plugins():
         begin(msg, ctx)
         yield from made[len(made) // 2 :]
 
-    @trigger("T", blocking=False, pure=True)
+    @trigger("T", blocking=False, pure=True, replayable=True)
     def start(cfg, ctx):
         """Count."""
         return ({"n": n, "path": [ctx.node_id]} for n in range(table[ctx.node_id].count))
@@ -197,6 +201,7 @@ def plugins():
     @terminal("END", blocking=False, pure=True)
     def end(msg, cfg, ctx):
         """Take everything."""
+        called.append((ctx.node_id, msg.id))
 
     return [
         *(start, sync, blocking, coroutine, generator),
@@ -238,6 +243,7 @@ class Scene:
 
     def __init__(self, specs):
         table.clear()
+        called.clear()
         table.update({spec.name: spec for spec in specs})
         document = {
             "workflowId": "w",

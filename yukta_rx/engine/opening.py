@@ -94,6 +94,8 @@ class OpenPlugins:
         """
         if recorded is not None:
             node.prelude = Prelude(node, recorded)
+            if node.prelude.given is not None:
+                context.emitted_headers = node.prelude.given.headers
         call = PluginCall(
             node.prepared,
             context,

@@ -36,6 +36,9 @@ MAX_EVENT: Final = 1024 * 1024
 _HEAD_TIMEOUT: Final = 30.0
 """Seconds that a server has to begin its answer; after that a stream may be silent for ever."""
 
+EVENT_ID: Final = "sse.id"
+"""Header with the id of the event."""
+
 _FIRST_WAIT: Final = 1.0
 _LEAST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 60.0
@@ -98,7 +101,8 @@ async def sse_trigger(cfg: SseTriggerConfig, ctx: NodeContext) -> AsyncIterator[
     When the connection ends or fails, the next one goes on behind the last event (Last-Event-ID),
     for ever: after the time that the server asks for, at first 1 s, doubled with each attempt that
     brings no event, up to 60 s, plus up to a half by chance. Each is logged and counted as
-    `reconnect`. Status 204 ends the trigger.
+    `reconnect`. Status 204 ends the trigger. A run that goes on after a crash goes on behind the
+    last event on its record.
 
     Raises:
         BadInputError: the address is refused, the answer is a 4xx other than 408, 425 and 429, it
@@ -129,7 +133,9 @@ class _Stream:
         self._ctx = ctx
         self._url = URL(cfg.url)
         self._headers = {**_DEFAULTS, **{k.lower(): str(v) for k, v in cfg.headers.items()}}
-        self._parser = SseParser(cfg.last_event_id or "")
+        # Of a run that goes on after a crash: behind the last event that it has on record.
+        recorded = ctx.emitted_headers.get(EVENT_ID)
+        self._parser = SseParser(recorded or cfg.last_event_id or "")
         self._asked = _FIRST_WAIT
         self._fruitless = 0
 
@@ -210,4 +216,4 @@ def _message(event: SseEvent) -> Message:
     payload = {"event": event.type, "data": data}
     if not event.id:
         return Message.of(payload)
-    return Message.of({**payload, "id": event.id}, {"sse.id": event.id})
+    return Message.of({**payload, "id": event.id}, {EVENT_ID: event.id})

@@ -1,0 +1,429 @@
+"""What single kinds of nodes do when their run goes on after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.contract.logged import LoggedCheckpointStore
+from tests.engine.test_resume import Crashes, crash_everywhere, listed
+from yukta_rx.durability.stores.checkpoints import WRITE_FAILED, counting_rows
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.plugins.contract import Message, processor, terminal, to_port, trigger
+from yukta_rx.streams.circuit import StopMode
+from yukta_rx.testing.clock import run_virtual, virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.feature("DUR-02", "DUR-03")
+
+calls: list[Any] = []
+
+
+@trigger("NUMBERS", blocking=False, pure=True, replayable=True)
+def numbers(cfg: Any, ctx: Any) -> Iterator[int]:
+    """Twenty of them."""
+    return iter(range(20))
+
+
+@processor("DOUBLE", blocking=False)
+def double(msg: Message, cfg: Any, ctx: Any) -> Any:
+    """Twice as much."""
+    calls.append((ctx.node_id, msg.id))
+    return msg.payload * 2
+
+
+@processor("FAN", blocking=False)
+def fan(msg: Message, cfg: Any, ctx: Any) -> Iterator[Any]:
+    """Many for some, none for others."""
+    calls.append((ctx.node_id, msg.id))
+    for n in range((msg.payload % 3) * 9):
+        yield to_port("side", n) if n % 5 == 4 else n
+
+
+FAN = processor("FAN", blocking=False, ports=["side"])(fan)
+
+
+@terminal("SLOW_END", blocking=False)
+async def slow_end(msg: Message, cfg: Any, ctx: Any) -> None:
+    """Take a while, each another."""
+    calls.append((ctx.node_id, msg.id))
+    await asyncio.sleep(0.01 * (len(calls) * 7 % 5))
+
+
+@terminal("THREAD_END")
+def thread_end(msg: Message, cfg: Any, ctx: Any) -> None:
+    """In a thread."""
+    calls.append((ctx.node_id, msg.id))
+
+
+PLUGINS = (numbers, double, FAN, slow_end, thread_end)
+
+
+def crashes_of(world: Any, nodes: dict[str, Any], edges: str, *more: Any, **options: Any) -> Any:
+    calls.clear()
+    return Crashes(world.run(nodes, edges, *PLUGINS, *more).prepared, **options)
+
+
+@pytest.mark.parametrize("delay", [None, 0.02])
+@virtual_time
+async def test_terminals_of_every_kind_publish_all_and_do_nothing_again(
+    world: Any, delay: Any
+) -> None:
+    several = {"engine": {"concurrency": {"max": 3, "ordered": False}}}
+    crashes = crashes_of(
+        world,
+        {
+            "in": "NUMBERS",
+            "a": ("SLOW_END", several),
+            "b": "THREAD_END",
+            "c": "SLOW_END",
+            "d": "COLLECT_TERMINAL",
+        },
+        "in>a, in>b, in>c, in>d",
+        delay=delay,
+    )
+    assert await crash_everywhere(crashes, calls) > 10
+
+
+@virtual_time
+async def test_batches_and_what_was_seen_before_are_the_same_again(world: Any) -> None:
+    crashes = crashes_of(
+        world,
+        {
+            "in": "NUMBERS",
+            "double": "DOUBLE",
+            "seen": ("DEDUPLICATE", {"key": "${payload:json}", "window": 50}),
+            "batch": ("BATCH", {"size": 3}),
+            "out": "COLLECT_TERMINAL",
+        },
+        "in>double>seen>batch>out",
+        row=3,
+    )
+    assert await crash_everywhere(crashes, calls) > 10
+
+
+@pytest.mark.parametrize("row", [3, 10])
+@virtual_time
+async def test_an_input_with_very_many_outputs_fills_several_rows(world: Any, row: int) -> None:
+    crashes = crashes_of(
+        world,
+        {"in": "NUMBERS", "fan": "FAN", "out": "SLOW_END", "side": "COLLECT_TERMINAL"},
+        "in>fan>out, fan.side>side",
+        row=row,
+    )
+    store = LoggedCheckpointStore()
+    await crashes.run(store, "run")
+    rows = [one async for one in store.read("run", "fan")]
+    assert any(one.group for one in rows)
+    assert max(map(len, rows)) < row + 64
+
+    await crash_everywhere(crashes, calls)
+
+
+@virtual_time
+async def test_what_a_buffer_dropped_is_finished_and_neither_lost_nor_doubled(world: Any) -> None:
+    nodes = {
+        "in": "NUMBERS",
+        "slow": ("SLOW_PASS", {"engine": {"edgeBuffer": {"size": 2, "overflow": "DROP_OLDEST"}}}),
+        "kept": "COLLECT_TERMINAL",
+        "lost": "SLOW_END",
+    }
+
+    @processor("SLOW_PASS")
+    async def slow_pass(msg: Message, cfg: Any, ctx: Any) -> Any:
+        """Take a while."""
+        calls.append((ctx.node_id, msg.id))
+        await asyncio.sleep(0.05)
+        return msg.payload
+
+    crashes = crashes_of(world, nodes, "in>slow>kept, slow.dropped>lost", slow_pass, row=3)
+    store = LoggedCheckpointStore()
+    await crashes.run(store, "run")
+    log = list(store.log)
+    assert {node for node, *_ in crashes.shown()} == {"kept", "lost"}
+    for place in range(len(log) + 1):
+        store = LoggedCheckpointStore(log[:place])
+        done = await listed(store, "run")
+        calls.clear()
+        _, outcome = await crashes.resume(store, "run", "again")
+        assert outcome.status == "SUCCESS"
+        came = Counter(payload for _, _, payload in crashes.shown().elements())
+        assert came == Counter(map(str, range(20)))
+        assert not done & Counter(calls)
+
+
+# --- triggers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["iterable", "async", "thread"])
+@virtual_time
+async def test_nothing_leaves_a_trigger_before_it_is_written(world: Any, kind: str) -> None:
+    store = LoggedCheckpointStore(delay=0.02)
+    ahead: list[int] = []
+
+    def begin(cfg: Any, ctx: Any) -> Any:
+        """Fifty numbers."""
+        return begin_async() if kind == "async" else iter(range(50))
+
+    async def begin_async() -> Any:
+        for n in range(50):
+            await asyncio.sleep(0.003)
+            yield n
+
+    began = trigger("BEGIN", blocking=kind == "thread", pure=True)(begin)
+
+    @terminal("LOOK", blocking=False)
+    def look(msg: Message, cfg: Any, ctx: Any) -> None:
+        """See what is written."""
+        written = store.known["run"]["in"].messages
+        ahead.append(written - msg.payload)
+
+    crashes = crashes_of(world, {"in": "BEGIN", "out": "LOOK"}, "in>out", began, look)
+    outcome = await crashes.run(store, "run")
+
+    assert outcome.status == "SUCCESS"
+    assert len(ahead) == 50
+    assert min(ahead) >= 1
+    assert (await store.states("run"))["in"].complete
+    # Messages that come while others are written share the next row.
+    rows = [row async for row in store.read("run", "in")]
+    assert len(rows) < 30
+
+
+@virtual_time
+async def test_a_trigger_that_cannot_be_had_again_goes_on_with_the_next_number(world: Any) -> None:
+    rounds: list[int] = []
+
+    @trigger("TICK", pure=True)
+    async def tick(cfg: Any, ctx: Any) -> Any:
+        """Three ticks of this round."""
+        rounds.append(len(rounds))
+        for n in range(3):
+            yield {"round": rounds[-1], "n": n}
+
+    crashes = crashes_of(world, {"in": "TICK", "out": "COLLECT_TERMINAL"}, "in>out", tick, row=1)
+    store = LoggedCheckpointStore()
+    await crashes.run(store, "run")
+    ids = [item.message_id for item in crashes.results if item.type == "RESULT"]
+    log = [line for line in store.log if line[2] == "in"][:2]
+    assert [line[0] for line in log] == ["row", "row"]
+    [first, second] = [row async for row in LoggedCheckpointStore(log).read("run", "in")]
+    known = len(first) + len(second)
+    await crashes.resume(LoggedCheckpointStore(log), "run", "again")
+
+    shown = [(item.message_id, item.payload) for item in crashes.results if item.type == "RESULT"]
+    assert [message_id for message_id, _ in shown][:known] == ids[:known]
+    assert len({message_id for message_id, _ in shown}) == known + 3
+    assert [payload["round"] for _, payload in shown] == [0] * known + [1] * 3
+
+
+@pytest.mark.parametrize(
+    ("later", "complaint"),
+    [
+        ([0, 1, 9, 3, 4, 5], "message number 3 is not what it was"),
+        ([0, 1], "gives 2 messages where it gave 4"),
+    ],
+)
+@virtual_time
+async def test_a_replayable_trigger_that_gives_something_else_fails_and_says_so(
+    world: Any, later: list[int], complaint: str
+) -> None:
+    values = [[0, 1, 2, 3, 4], later]
+
+    @trigger("VALUES", blocking=False, pure=True, replayable=True)
+    def gives(cfg: Any, ctx: Any) -> Any:
+        """What is asked of it."""
+        return iter(values.pop(0))
+
+    nodes = {"in": "VALUES", "out": "COLLECT_TERMINAL"}
+    crashes = crashes_of(world, nodes, "in>out", gives, row=2)
+    store = LoggedCheckpointStore()
+    await crashes.run(store, "run")
+    rows = [line for line in store.log if line[2] == "in" and line[0] == "row"]
+    store = LoggedCheckpointStore(rows)
+    count = store.known["run"]["in"].messages
+    _, outcome = await crashes.resume(store, "run", "again")
+
+    if count <= 4 or "number" in complaint:
+        assert outcome.status == "ERROR"
+        assert complaint.split(" where")[0] in outcome.nodes["in"]["error"]["detail"]
+
+
+class Broken(LoggedCheckpointStore):
+    """A store that fails from some write on."""
+
+    def written(self, execution_id: str, node_id: str) -> Any:
+        async def fails() -> None:
+            await asyncio.sleep(0.01)
+            raise StoreUnavailableError("the disk is full")
+
+        return fails()
+
+
+@virtual_time
+async def test_a_store_that_fails_is_counted_and_the_run_goes_on(world: Any) -> None:
+    crashes = crashes_of(world, {"in": "NUMBERS", "out": "COLLECT_TERMINAL"}, "in>out")
+    store = Broken()
+    outcome = await crashes.run(store, "run")
+
+    assert outcome.status == "SUCCESS"
+    assert sum(crashes.shown().values()) == 20
+    assert crashes.failures == 1
+    assert (await store.states("run"))["in"].reason == WRITE_FAILED
+
+
+@pytest.mark.parametrize("mode", [StopMode.DRAIN, StopMode.CANCEL, StopMode.KILL])
+@virtual_time
+async def test_a_stop_waits_for_what_is_being_written_or_counts_it(world: Any, mode: Any) -> None:
+    made: list[Any] = []
+    crashes = crashes_of(
+        world,
+        {"in": ("SEQUENCE_TRIGGER", {"count": 0}), "out": "COLLECT_TERMINAL"},
+        "in>out",
+        delay=1,
+        before=made.append,
+    )
+    store = LoggedCheckpointStore(delay=1)
+    running = asyncio.ensure_future(crashes.run(store, "run"))
+    await asyncio.sleep(0.5)
+    made[0].stop(mode)
+    outcome = await running
+
+    assert outcome.status == ("STOPPED" if mode is StopMode.DRAIN else "CANCELLED")
+    assert sum(crashes.shown().values()) == (64 if mode is StopMode.DRAIN else 0)
+    assert outcome.nodes["in"]["dropped"] == (0 if mode is StopMode.DRAIN else 64)
+    assert not any(state.complete for state in (await store.states("run")).values())
+
+
+# --- steering ------------------------------------------------------------------------------------
+
+
+async def crashed_half_way(world: Any, made: list[Any]) -> tuple[Any, LoggedCheckpointStore]:
+    nodes = {"in": "NUMBERS", "double": "DOUBLE", "out": "SLOW_END"}
+    crashes = crashes_of(world, nodes, "in>double>out", row=3, before=made.append)
+    store = LoggedCheckpointStore()
+    await crashes.run(store, "run")
+    # All of the trigger's rows, four of each other node, no mark.
+    counts: Counter[str] = Counter()
+    log = []
+    for line in store.log:
+        counts[line[2]] += 1
+        if line[0] == "row" and (line[2] == "in" or counts[line[2]] <= 4):
+            log.append(line)
+    made.clear()
+    return crashes, LoggedCheckpointStore(log)
+
+
+@virtual_time
+async def test_what_was_recorded_waits_for_a_paused_run_and_is_stepped(world: Any) -> None:
+    made: list[Any] = []
+    crashes, store = await crashed_half_way(world, made)
+    going_on = asyncio.ensure_future(crashes.resume(store, "run", "again"))
+    while not made:
+        await asyncio.sleep(0)
+    [run] = made
+    run.pause()
+    await asyncio.sleep(1)
+    paused = sum(node.counters["out"] for node in run.nodes.values()), len(crashes.results)
+    run.step(2, "in")
+    await asyncio.sleep(1)
+    stepped = run.nodes["in"].counters["out"]
+    run.resume()
+    await going_on
+
+    assert (paused, stepped) == ((0, 0), 2)
+    assert sum(crashes.shown().values()) == 20
+
+
+@virtual_time
+async def test_a_drain_lets_out_what_was_recorded(world: Any) -> None:
+    made: list[Any] = []
+    crashes, store = await crashed_half_way(world, made)
+    known = store.known["run"]["in"].messages
+    going_on = asyncio.ensure_future(crashes.resume(store, "run", "again"))
+    while not made:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    made[0].stop(StopMode.DRAIN)
+    _, outcome = await going_on
+
+    assert outcome.status == "STOPPED"
+    assert sum(crashes.shown().values()) == known
+    assert {node["status"] for node in outcome.nodes.values()} == {"STOPPED"}
+
+
+@virtual_time
+async def test_a_cancel_ends_it_at_once(world: Any) -> None:
+    made: list[Any] = []
+    crashes, store = await crashed_half_way(world, made)
+    going_on = asyncio.ensure_future(crashes.resume(store, "run", "again"))
+    while not made:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.001)
+    made[0].stop(StopMode.CANCEL)
+    _, outcome = await going_on
+
+    assert outcome.status == "CANCELLED"
+
+
+@virtual_time
+async def test_nodes_that_went_on_look_like_any_others(world: Any) -> None:
+    made: list[Any] = []
+    crashes, store = await crashed_half_way(world, made)
+    _, outcome = await crashes.resume(store, "run", "again")
+
+    told = {
+        name: (node["status"], node["in"], node["out"], node["dropped"])
+        for name, node in outcome.nodes.items()
+    }
+    assert told == {
+        "in": ("SUCCESS", 0, 20, 0),
+        "double": ("SUCCESS", 20, 20, 0),
+        "out": ("SUCCESS", 20, 0, 0),
+    }
+    assert [edge["passed"] for edge in made[0].snapshot()["edges"]] == [20, 20]
+    for node in made[0].nodes.values():
+        assert node.stage.gate is node.valve
+
+
+@virtual_time
+async def test_a_record_that_cannot_be_read_fails_the_node_and_says_why(world: Any) -> None:
+    crashes, store = await crashed_half_way(world, [])
+    store.rows["run"]["double"][1] = b"{"
+    _, outcome = await crashes.resume(store, "run", "again")
+
+    assert outcome.status == "ERROR"
+    assert "cannot be read" in outcome.nodes["double"]["error"]["detail"]
+
+
+def test_the_rows_of_a_second_attempt_do_not_mix_with_what_the_first_left() -> None:
+    async def run(world: Any) -> None:
+        nodes = {"in": "NUMBERS", "fan": "FAN", "out": "COLLECT_TERMINAL"}
+        crashes = crashes_of(world, nodes, "in>fan>out", row=10)
+        store = LoggedCheckpointStore()
+        await crashes.run(store, "run")
+        wanted = crashes.shown()
+        # The crash comes when the first rows of an input are there, and the last is not.
+        cut = next(
+            place
+            for place, line in enumerate(store.log)
+            if line[2] == "fan" and line[0] == "row" and b'"group"' in line[3]
+        )
+        again = LoggedCheckpointStore(store.log[: cut + 2])
+        await crashes.resume(again, "run", "again")
+        assert crashes.shown() == wanted
+        counting = counting_rows(lambda: again.read("again", "fan"))
+        recorded = Counter([msg.id async for row in counting for _, msg in row.messages])
+        rows = again.read("again", "fan")
+        every = Counter([msg.id async for row in rows for _, msg in row.messages])
+        assert max(recorded.values()) == 1
+        assert max(every.values()) == 2
+
+    from tests.engine.conftest import World
+
+    run_virtual(run(World()))
