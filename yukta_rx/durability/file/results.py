@@ -63,7 +63,8 @@ class _Places:
         numbers = self._numbers
         if (
             numbers
-            and numbers[-5:-2] == array("q", (segment, numbers[-4], start))
+            and numbers[-3] == start
+            and numbers[-5] == segment
             and end - numbers[-4] <= RUN_OF_LINES
         ):
             numbers[-3], numbers[-1] = end, cursor
