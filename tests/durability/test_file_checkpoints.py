@@ -634,6 +634,50 @@ async def test_a_run_that_is_cleared_while_it_is_copied_stays_gone(tmp_path: Pat
     await store.close()
 
 
+@pytest.mark.slow
+@virtual_time
+async def test_a_node_that_is_given_up_while_it_is_copied_is_left(tmp_path: Path) -> None:
+    given_up = False
+
+    async def offload(fn: Any, *args: Any) -> Any:
+        nonlocal given_up
+        if not given_up:
+            given_up = True
+            store.mark_incomplete("long", "a", WRITE_FAILED)
+        return await POOL.call(fn, *args)
+
+    store = FileNodeCheckpointStore(tmp_path, offload, segment_bytes=6 * CHUNK)
+    await store.start()
+    for n in range(3):
+        store.append("long", "a", row_of(CHUNK * 3 // 4, n))
+    store.append("long", "b", number(1))
+    await mark(store, "junk", "a", row_of(CHUNK * 4))
+    await mark(store, "other", "a", number(2))
+    await store.clear("junk")
+    await idle(store)
+
+    assert given_up
+    assert cleaned(store) == 1
+    assert await state_of(store, "long", "a") == NodeCheckpoint(False, WRITE_FAILED)
+    assert await numbers_of(store, "long", "b") == [1]
+    await store.close()
+
+
+@virtual_time
+async def test_nothing_is_taken_behind_an_end_marker_that_is_on_its_way(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    marked = store.mark_complete("run", "a", number(1))
+    taken = store.append("run", "a", number(2))
+    assert marked is not None
+    await marked
+    await store.close()
+
+    store = await opened(tmp_path)
+    assert taken is False
+    assert await state_of(store, "run", "a") == NodeCheckpoint(True, None, 1)
+    await store.close()
+
+
 @virtual_time
 async def test_the_id_of_a_run_that_was_cleared_can_be_used_again(tmp_path: Path) -> None:
     store = await opened(tmp_path, segment_bytes=400)
