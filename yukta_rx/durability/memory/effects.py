@@ -12,10 +12,10 @@ from yukta_rx.durability.stores.effects import EffectKey
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KEPT: Final = 200_000
+KEPT: Final = 100_000
 """Effects that a table keeps."""
 
-KEPT_BYTES: Final = 256 * 1024 * 1024
+KEPT_BYTES: Final = 64 * 1024 * 1024
 """What they may occupy, roughly."""
 
 _EACH: Final = 400
