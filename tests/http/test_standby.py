@@ -78,6 +78,15 @@ async def test_what_changes_something_is_refused_with_the_address_of_the_leader(
     client.check_shape(route.method, path_of(route), answer)
 
 
+async def test_starts_that_it_refused_are_counted(standby: Engine, client: Any) -> None:
+    for path in ("workflow/s/w/start", "workflow/s/w/run", "executions/x/restart"):
+        await client("POST", f"/api/{path}", {}, checked=False)
+    await client("POST", "/api/executions/x/pause", {}, checked=False)
+
+    page = (await client("GET", "/metrics", checked=False)).body.decode()
+    assert 'yukta_executions_rejected_total{reason="not_leader"} 3.0' in page
+
+
 async def test_it_is_ready_and_says_that_it_does_not_lead(standby: Engine, client: Any) -> None:
     ready = await client("GET", "/health/ready", checked=False)
     leads = await client("GET", "/health/leader", checked=False)

@@ -106,6 +106,8 @@ async def _checked_call(route: Route, request: web.Request, shared: Shared) -> C
     ids = {name: check_id(name, text) for name, text in request.match_info.items()}
     leads = shared.engine.leadership.leads
     if route.for_leader and not leads:
+        if route.starts:
+            shared.engine.meters.counter("yukta.executions.rejected", reason="not_leader").add()
         raise shared.engine.leadership.refusal()
     # A standby knows no runs that go on, and tells nothing of any in a stream.
     if actor.sessions is not None and (leads or not _streams(route, request)):

@@ -278,6 +278,11 @@ class Route:
         return self.method != "GET" and not self.anywhere
 
     @property
+    def starts(self) -> bool:
+        """Whether it starts a run, which the limits may refuse."""
+        return "queue_timeout" in self.errors
+
+    @property
     def bound(self) -> bool:
         """Whether its path says which session it is about, or which run."""
         return not {"sessionId", "executionId"}.isdisjoint(self.placeholders)
