@@ -434,3 +434,27 @@ def _everything() -> Any:
     from yukta_rx.control.queries import ExecutionQuery
 
     return ExecutionQuery()
+
+
+@virtual_time
+async def test_the_end_of_a_run_is_written_after_what_has_to_be_durable_by_then() -> None:
+    async with world() as (engine, _store):
+        gate = asyncio.Event()
+        asked_for = 0
+
+        async def before_end() -> None:
+            nonlocal asked_for
+            asked_for += 1
+            await gate.wait()
+
+        engine.history.before_end = before_end
+        started = await engine.gateway.start(asked("echo"))
+        assert await engine.tracker.wait(started.execution_id, 10)
+        await asyncio.sleep(60)
+        assert asked_for == 1
+        assert not engine.history.recorded(started.execution_id)
+        gate.set()
+        await asyncio.sleep(1)
+
+        assert engine.history.recorded(started.execution_id)
+        assert types(await history(engine, started.execution_id))[-1] == "RUN_FINISHED"

@@ -308,3 +308,21 @@ async def test_without_a_durable_store_nothing_is_handed_over(new_scene: Any) ->
         assert await scene.results.open("r1") is channel
         assert await scene.results.open("nobody") is None
         assert (await channel.fetch(None, 5)).items == channel.read(None, 5).items
+
+
+@virtual_time
+async def test_a_run_that_two_hold_back_goes_on_when_both_have_let_go(new_scene: Any) -> None:
+    async with new_scene() as scene:
+        run = scene.run({"t": ("SEQUENCE_TRIGGER", {"count": 9}), "o": "COLLECT_TERMINAL"}, "t > o")
+        channel = scene.results.get(run.execution_id)
+        run.hold(True)
+        run.hold(True)
+        task = asyncio.ensure_future(run.execute())
+        await asyncio.sleep(10)
+        run.hold(False)
+        await asyncio.sleep(10)
+        held = channel.last
+        run.hold(False)
+
+        assert (await task).status is TaskStatus.SUCCESS
+        assert (held, channel.last > 2) == (0, True)
