@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from secrets import token_hex
 from typing import TYPE_CHECKING, Final
 
@@ -258,7 +259,7 @@ class InputRecorder(NodeRecorder):
     What waits is what whole inputs gave; what is open was given by inputs that are not over.
     """
 
-    __slots__ = ("_group", "_inputs", "_open", "_open_count", "_open_guess")
+    __slots__ = ("_given", "_group", "_inputs", "_open", "_open_count", "_open_guess")
 
     wants_inputs = True
 
@@ -272,6 +273,8 @@ class InputRecorder(NodeRecorder):
         self._open_guess = 0
         self._group = ""
         """Under which rows were written of the inputs that are not over."""
+        self._given: Counter[str] = Counter()
+        """Messages in those rows, by what they came from."""
 
     def add(self, port: str | None, messages: Sequence[Message]) -> bool:
         """Take over what inputs gave that are not over."""
@@ -281,7 +284,11 @@ class InputRecorder(NodeRecorder):
         if self._open_count >= self.run.row_messages or self._open_guess >= ROW_BYTES:
             self.write()
             self._group = self._group or token_hex(4)
-            self._append(CheckpointRow(self._opened(), (), self._group))
+            opened = self._opened()
+            for _, some in opened:
+                for msg in some:
+                    self._given.update(msg.causes)
+            self._append(CheckpointRow(opened, (), self._group))
         return self.wanted
 
     def finished(self, inputs: Sequence[Message]) -> None:
@@ -294,8 +301,10 @@ class InputRecorder(NodeRecorder):
             self.write()
             group, self._group = self._group, ""
             self.run.write_before(self.place)
-            opened = self._opened()
-            self._append(CheckpointRow(opened, _counted(ids, opened), group))
+            opened, given = self._opened(), self._given
+            inputs = [(made, n + given[made]) for made, n in _counted(ids, opened)]
+            self._given = Counter()
+            self._append(CheckpointRow(opened, tuple(inputs), group))
             return
         self._count += self._open_count
         self._guess += self._open_guess
