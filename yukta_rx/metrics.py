@@ -205,6 +205,12 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 labels=("store",),
             ),
             _meter(
+                "yukta.postgres.connections",
+                Kind.GAUGE,
+                "Connections of the pool to the database.",
+                "DUR-04",
+            ),
+            _meter(
                 "yukta.store.write.failed",
                 Kind.COUNTER,
                 "Writes of results and events that failed and are tried again.",

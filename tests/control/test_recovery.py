@@ -423,3 +423,38 @@ async def test_what_was_done_once_is_not_done_again_by_the_next_server(tmp_path)
         await other.wait()
         await moments()
         assert engine.keeping.effects.store.kept == 1
+
+
+@pytest.mark.feature("DUR-03")
+@virtual_time
+async def test_a_shutdown_interrupts_what_does_not_end_and_the_next_server_resumes_it(
+    tmp_path, registry
+) -> None:
+    HELD.add(4)
+    settings = {"execution.shutdown-timeout": "1s"}
+    async with engine_on(tmp_path / "data", registry, **settings) as engine:
+        work = await engine.start("s", LINE, {"count": 6})
+        asks = await engine.start("s", WAITS, {"count": 2})
+        await moments()
+        asked = engine.approvals.page(lambda session: True, 10)[0]
+    assert len(asked) == 2
+    HELD.clear()
+    CALLS.clear()
+    async with engine_on(
+        tmp_path / "data", registry, **{"restart.auto-resume": True}, **settings
+    ) as engine:
+        assert listed(engine)[work.execution_id] == "ABORTED"
+        history = await engine.gateway.history(work.execution_id, 100)
+        [row] = [row for row in history.items if row["type"] == "RUN_ABORTED"]
+        assert "shut down" in row["reason"]
+        while len(engine._starter.live) + len(listed(engine)) < 5:
+            await asyncio.sleep(0.01)
+        resumed = engine.gateway.resumes._newest
+        assert await engine.tracker.wait(resumed[work.execution_id], 100)
+        assert await results_of(Execution(engine, resumed[work.execution_id])) == list(range(6))
+        await moments()
+        again = engine.approvals.page(lambda session: True, 10)[0]
+        assert [one["approvalId"] for one in again] == [one["approvalId"] for one in asked]
+    # With auto-resume nothing waits for the time that a shutdown has.
+    async with engine_on(tmp_path / "data", registry, **settings) as engine:
+        assert listed(engine)[resumed[asks.execution_id]] == "ABORTED"

@@ -37,6 +37,7 @@ from yukta_rx.model.execution_log import (
     IdempotencyKey,
     LogEvent,
     NodeFinished,
+    RunAborted,
     RunFinished,
     RunStarted,
 )
@@ -228,7 +229,7 @@ class History:
         if event.execution_id in self._open:
             self._open.remove(event.execution_id)
             self._ending.add(event.execution_id)
-            self.note(event)
+            self.note(_interrupted(event) if event.status is TaskStatus.ABORTED else event)
             self.on_end(event.execution_id, event.status)
 
     def _node(self, event: ExecutionEvent) -> None:
@@ -303,7 +304,7 @@ class History:
         self.failing = False
         for event in batch:
             self._waiting.popleft()
-            if isinstance(event, RunFinished):
+            if isinstance(event, RunFinished | RunAborted):
                 self._ending.discard(event.execution_id)
         self._tell(self._put - len(self._waiting))
 
@@ -387,6 +388,12 @@ _WRITERS: Final = {
     "control.applied": History._command,
     "control.rejected": History._command,
 }
+
+
+def _interrupted(event: RunFinished) -> RunAborted:
+    """The end of a run that a shutdown cut off: the same as if the server had died."""
+    reason = (event.error or {}).get("detail", "the server was shut down while it ran")
+    return RunAborted(execution_id=event.execution_id, time=event.time, reason=reason)
 
 
 def start_event(plan: Plan, clock: LoopClock) -> RunStarted:

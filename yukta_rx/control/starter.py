@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.control.continuation import archived
 from yukta_rx.control.idempotency import IdempotencyWindow
+from yukta_rx.control.outlets import Outlets
 from yukta_rx.control.pending_start import PendingStart, Started
 from yukta_rx.control.planner import Planner
 from yukta_rx.control.start_request import Plan, StartRequest
 from yukta_rx.durability.stores.queued_starts import QueuedStart
+from yukta_rx.engine.interrupt import interrupt, is_calm
 from yukta_rx.engine.progress import new_counts
 from yukta_rx.engine.run import Run
 from yukta_rx.errors import EngineError, YuktaError
@@ -30,7 +32,7 @@ from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Coroutine
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.approvals import Approvals
@@ -48,29 +50,10 @@ if TYPE_CHECKING:
     from yukta_rx.streams.clock import LoopClock
     from yukta_rx.streams.pool import BlockingPool
 
+CALM: Final = 0.05
+"""Seconds between two looks whether the calls of paused runs have returned."""
+
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Outlets:
-    """Where a new run says what happens: made by the one who keeps track of runs.
-
-    Attributes:
-        announce: told of a run that has to wait for its slot: the ids of run, session and
-            workflow, and what is shown with it.
-        track: told of a run before it starts.
-        emit: gets its events.
-        publish: gives the function that gets its results.
-        dismiss: ends a run that will not say so itself: its id, how, and why.
-        count: told what plugins counted: node type, outcome, how many.
-    """
-
-    announce: Callable[[str, str, str, Mapping[str, Any]], None]
-    track: Callable[[Run], None]
-    emit: Callable[[ExecutionEvent], None]
-    publish: Callable[[Run], Callable[[ResultEvent], None]]
-    dismiss: Callable[[str, TaskStatus, YuktaError], None]
-    count: Callable[[str, str, int], None]
 
 
 class Starter:
@@ -455,22 +438,44 @@ class Starter:
             self._outlets.count(plugin, outcome, n)
 
     async def shutdown(self, grace: float) -> None:
-        """Refuse what would start or waits, give live runs `grace` seconds, then cancel them."""
+        """Refuse what would start or waits, and bring live runs to an end within `grace` seconds.
+
+        What has not ended by then is cancelled or, where its record outlives the server,
+        interrupted, so that it can be resumed. With `yukta.restart.auto-resume` the next server
+        goes on anyway, so runs are not drained, but paused until their calls have returned.
+        """
         self.scheduler.close()
+        durable = self.archive.durable
+        resumed = durable and self._settings.restart.auto_resume
         for run in self.roots:
-            run.stop(StopMode.DRAIN)
+            if resumed:
+                run.pause()
+            else:
+                run.stop(StopMode.DRAIN)
         try:
             async with asyncio.timeout(grace):
                 await self._none_starting.wait()
-                if self._tasks:
-                    await self._all_ended.wait()
+                while self._tasks and not (resumed and all(map(is_calm, self.roots))):
+                    await self._ended_or_calm(CALM if resumed else None)
         except TimeoutError:
-            late = self.roots
-            log.warning("cancelling %d runs that did not drain in time", len(late))
-            for run in late:
+            told = "interrupting" if durable else "cancelling"
+            log.warning("%s %d runs that did not end in time", told, len(self.roots))
+        for run in self.roots:
+            if durable:
+                self.approvals.signals.keep_open(run.execution_id)
+                interrupt(run)
+            else:
                 run.stop(StopMode.CANCEL)
-            if self._tasks:
+        if self._tasks:
+            await self._all_ended.wait()
+
+    async def _ended_or_calm(self, seconds: float | None) -> None:
+        """Wait until every run has ended, at most so long."""
+        try:
+            async with asyncio.timeout(seconds):
                 await self._all_ended.wait()
+        except TimeoutError:
+            return
 
 
 def _end_of(error: BaseException) -> TaskStatus:

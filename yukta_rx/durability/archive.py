@@ -135,6 +135,10 @@ class ExecutionArchive:
         if run is None:
             await self._clear(execution_id)
             return
+        if status is TaskStatus.ABORTED:
+            # Interrupted: what is recorded of it is for the server that goes on with it.
+            del self._live[execution_id]
+            return
         ended = replace(run, status=status, nodes=dict(nodes), ended_at=ended_at)
         gone: Sequence[str] = (execution_id,)
         try:

@@ -143,8 +143,7 @@ class Run(Steerable):
         self.traceparent: str | None = self.about.get(TRACEPARENT)
         self.children = Children(self, descent or Descent(), start_child, settings.sub_workflow)
         self._lineage = lineage or self.execution_id
-        self.family = self.children.descent.family
-        self.family.lineage = self.family.lineage or self._lineage
+        self.family = self.children.descent.family.of(self._lineage)
         self._payload = without_engine_members(payload)
         self._settings, self._base_dir, self._timeout = settings, base_dir, timeout
         self.secrets = secrets or EnvironmentSecrets()
@@ -334,7 +333,7 @@ class Run(Steerable):
         if self.status.terminal or (self._circuit is not None and self._circuit.done.done()):
             return False
         if mode is not StopMode.DRAIN:
-            self._end_with(TaskStatus.CANCELLED, None, mode)
+            self.end_with(TaskStatus.CANCELLED, None, mode)
             return True
         if self._draining:
             return False
@@ -345,7 +344,7 @@ class Run(Steerable):
             self._circuit.stop(mode)
         return True
 
-    def _end_with(
+    def end_with(
         self, status: TaskStatus, error: dict[str, Any] | None, mode: StopMode = StopMode.CANCEL
     ) -> None:
         """Stop everything; the first reason to do so decides how the run ends."""
@@ -365,11 +364,11 @@ class Run(Steerable):
 
     def _drain_overdue(self) -> None:
         self._voice.warn("run %s: not drained in time, cancelling the rest", self.execution_id)
-        self._end_with(TaskStatus.STOPPED, None)
+        self.end_with(TaskStatus.STOPPED, None)
 
     def _overdue(self) -> None:
         detail = f"the run was active for its whole deadline of {self._timeout:g} s"
-        self._end_with(TaskStatus.TIMED_OUT, {"code": "deadline_exceeded", "detail": detail})
+        self.end_with(TaskStatus.TIMED_OUT, {"code": "deadline_exceeded", "detail": detail})
 
     def _give_up(self) -> None:
         if self._circuit is not None:
@@ -409,13 +408,13 @@ class Run(Steerable):
                 truncated=False,
             )
         if isinstance(node.error, RunAbortedError):
-            self._end_with(TaskStatus.FAILURE, node.run_error())
+            self.end_with(TaskStatus.FAILURE, node.run_error())
         elif node.status is TaskStatus.ERROR:
-            self._end_with(TaskStatus.ERROR, node.run_error())
+            self.end_with(TaskStatus.ERROR, node.run_error())
         elif node.status in _FAILING and not node.prepared.children:
             error = node.root().run_error()
             if self._options.on_terminal_failure is OnTerminalFailure.FAIL_FAST:
-                self._end_with(TaskStatus.FAILURE, error)
+                self.end_with(TaskStatus.FAILURE, error)
             elif self._first_failure is None:
                 self._first_failure = error
 

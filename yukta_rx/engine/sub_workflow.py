@@ -56,6 +56,11 @@ class Family:
     live: int = 0
     lineage: str = ""
 
+    def of(self, lineage: str) -> Family:
+        """The family of a run with this lineage; the first one to ask is that at its head."""
+        self.lineage = self.lineage or lineage
+        return self
+
 
 @dataclass(frozen=True, slots=True)
 class Descent:

@@ -142,9 +142,10 @@ class _Wait:
 class _Desk:
     """The waits of one node, in the order in which they were asked, and its turn."""
 
-    __slots__ = ("closed", "lineage", "turn", "waits")
+    __slots__ = ("closed", "kept", "lineage", "turn", "waits")
 
     def __init__(self, lineage: str) -> None:
+        self.kept = False
         self.lineage = lineage
         self.turn = asyncio.Lock()
         self.waits: dict[_Wait, None] = {}
@@ -208,7 +209,7 @@ class SignalWaits:
         except asyncio.CancelledError:
             self._drop(wait, desk)
             async with desk.turn:
-                if wait.answered is None:
+                if wait.answered is None and not desk.kept:
                     await self._close(wait, RequestState.CANCELLED)
             raise
         finally:
@@ -295,6 +296,11 @@ class SignalWaits:
             expires_at=now + timedelta(seconds=KEEP_SECONDS),
         )
         await self._store.keep(early, now, KEPT)
+
+    def keep_open(self, execution_id: str) -> None:
+        """Leave the requests of a run open when it ends: it is interrupted, and will ask again."""
+        for desk in self._runs.get(execution_id, {}).values():
+            desk.kept = True
 
     def ended(self, execution_id: str) -> bool:
         """A run has ended: whatever waits in it is cancelled, and it has no waits any more.
