@@ -436,3 +436,11 @@ def test_any_other_name_is_refused(values: dict[str, object]) -> None:
     outcome = read({}, values)
 
     assert isinstance(outcome, ConfigError) is bool(values.keys() - set(NAMES))
+
+
+def test_a_home_that_nobody_has_is_refused_naming_the_variable() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings("/dev/null", {"YUKTA_DATA_DIR": "~nobody-of-this-name/data"})
+
+    [problem] = refused.value.problems
+    assert problem.startswith("YUKTA_DATA_DIR = '~nobody-of-this-name/data': expected a path")

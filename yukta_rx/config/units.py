@@ -133,6 +133,13 @@ def choices(kind: type[Enum]) -> tuple[str, ...]:
     return tuple(str(member.value) for member in kind)
 
 
+def _parse_path(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise ExpectedError("expected a path; nobody's home is known by that name") from None
+
+
 def parse_choice(kind: type[Enum], raw: object) -> Enum:
     """Read one of the words of an enum; case does not matter."""
     if isinstance(raw, str):
@@ -159,7 +166,7 @@ def _parse_scalar(kind: Any, raw: object, *, text: bool) -> Any:
         case _ if kind is SecretStr and isinstance(raw, str):
             return SecretStr(raw)
         case _ if kind is Path and isinstance(raw, str) and raw.strip() and "\0" not in raw:
-            return Path(raw.strip()).expanduser()
+            return _parse_path(raw.strip())
     expected = {str: "a text", SecretStr: "a text", Path: "a path"}.get(kind)
     if expected is None:
         raise TypeError(f"settings of kind {kind} are not supported")
