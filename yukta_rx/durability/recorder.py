@@ -302,9 +302,9 @@ class InputRecorder(NodeRecorder):
             group, self._group = self._group, ""
             self.run.write_before(self.place)
             opened, given = self._opened(), self._given
-            inputs = [(made, n + given[made]) for made, n in _counted(ids, opened)]
+            listed = [(made, n + given[made]) for made, n in _counted(ids, opened)]
             self._given = Counter()
-            self._append(CheckpointRow(opened, tuple(inputs), group))
+            self._append(CheckpointRow(opened, tuple(listed), group))
             return
         self._count += self._open_count
         self._guess += self._open_guess
