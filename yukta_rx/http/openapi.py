@@ -146,6 +146,9 @@ def _parameters(route: Route, path: str) -> Iterator[dict[str, Any]]:
             schema = {"type": "string", "const": "*"}
         elif name == "Last-Event-ID":
             schema = {"type": "string", "pattern": route.place}
+        elif name == "Prefer":
+            # What it says that is not known is passed over, RFC 7240.
+            schema = {"type": "string"}
         yield {"name": name, "in": "header", "description": note, "schema": schema}
 
 
