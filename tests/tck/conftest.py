@@ -233,6 +233,27 @@ def buffered(overflow: OverflowStrategy) -> Subject:
     return of(lambda *a: ops.on_backpressure_buffer(MOST, overflow)(unpaced(*a)))
 
 
+class NothingKnown:
+    """Knows no element."""
+
+    def attach(self, stage: Any) -> None: ...
+
+    def room(self, n: int) -> int:
+        return n
+
+    def fresh(self, batch: list[Any]) -> list[Any]:
+        return batch
+
+
+class Keeps:
+    """Keeps elements, after a while."""
+
+    def keep(self, chunk: Any) -> None: ...
+
+    def kept(self) -> Any:
+        return asyncio.sleep(0.001)
+
+
 SUBJECTS: dict[str, Subject] = {
     # where elements come from
     "from_iterable": of(paced),
@@ -271,8 +292,10 @@ SUBJECTS: dict[str, Subject] = {
     "edge_buffer:SPILL": through(ops.edge_buffer(3, Overflow.SPILL), unhurried),
     "edge_buffer:BLOCK": through(ops.edge_buffer(3, Overflow.BLOCK)),
     "concurrent": of(lambda *a: paced(*a).pipe(ops.call(ConcurrentBody(in_list, 3)))),
+    "without_known": through(ops.without_known(NothingKnown())),
     "status": through(ops.status(Watcher())),
     "record": through(ops.record(lambda port, batch: None, pass_barrier)),
+    "record:keeper": through(ops.record(keeper=Keeps())),
     "on_backpressure_buffer:ERROR": buffered(OverflowStrategy.ERROR),
     "on_backpressure_buffer:DROP_OLDEST": buffered(OverflowStrategy.DROP_OLDEST),
     "on_backpressure_buffer:DROP_NEWEST": buffered(OverflowStrategy.DROP_NEWEST),
