@@ -144,7 +144,9 @@ def upgrade() -> None:
         sa.Column("workflow_id", sa.Text(), nullable=False),
         sa.Column("key", sa.Text(), nullable=False),
         sa.Column("execution_id", sa.Text(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.Column("event", sa.Text(), nullable=False),
+        sa.Column("given_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint(
             "part", "session_id", "workflow_id", "key", name=op.f("idempotency_key_pkey")
@@ -213,9 +215,9 @@ def upgrade() -> None:
         sa.Column("part", sa.Integer(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("execution_id", sa.Text(), nullable=False),
-        sa.Column("started_seq", sa.BigInteger(), nullable=False),
+        sa.Column("started_seq", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("ended_seq", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("last_seq", sa.BigInteger(), nullable=False),
-        sa.Column("ended", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.Column("resumed", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.PrimaryKeyConstraint("part", "execution_id", name=op.f("run_pkey")),
     )
@@ -225,7 +227,7 @@ def upgrade() -> None:
         "run",
         ["part", "started_seq"],
         unique=False,
-        postgresql_where=sa.text("NOT ended"),
+        postgresql_where=sa.text("started_seq > 0 AND ended_seq = 0"),
     )
     op.create_table(
         "workflow_number",
@@ -243,7 +245,11 @@ def upgrade() -> None:
 def downgrade() -> None:
     """Go back to the step before."""
     op.drop_table("workflow_number")
-    op.drop_index("run_open_idx", table_name="run", postgresql_where=sa.text("NOT ended"))
+    op.drop_index(
+        "run_open_idx",
+        table_name="run",
+        postgresql_where=sa.text("started_seq > 0 AND ended_seq = 0"),
+    )
     op.drop_index("run_last_seq_idx", table_name="run")
     op.drop_table("run")
     op.drop_table("queued_start")

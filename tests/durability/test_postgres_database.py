@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.durability.lossy import Lossy
 from yukta_rx.durability.postgres._writer import Writer
+from yukta_rx.durability.postgres.database import Database
 from yukta_rx.durability.postgres.fence import check, fenced, raise_epoch
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
 
@@ -132,8 +134,6 @@ async def test_a_read_goes_on_after_its_connection_was_lost(postgres) -> None:
 
 
 async def test_what_gives_no_answer_is_not_an_empty_answer(postgres) -> None:
-    from yukta_rx.durability.postgres.database import Database
-
     with pytest.raises(StoreUnavailableError) as caught:
         async with Database("postgresql://nobody@127.0.0.1:9/nothing"):
             pass
@@ -161,3 +161,63 @@ async def test_transactions_that_get_in_each_others_way_are_done_again(postgres)
         for _ in range(2):
             group.create_task(postgres.write(work))
     assert len(tries) == 3
+
+
+async def test_a_row_that_cannot_be_written_takes_no_other_with_it(postgres) -> None:
+    async def write(made: Any, rows: Any) -> None:
+        await put(made, list(rows), postgres)
+
+    async with Writer(postgres, "test", write) as writer:
+        done = [writer.put(key) for key in ("a", "has\0no place", "b")]
+        said = await asyncio.gather(*done, return_exceptions=True)
+    assert [type(one).__name__ for one in said] == [
+        *("NoneType", "CharacterNotInRepertoireError", "NoneType")
+    ]
+    assert await keys_of(postgres) == ["a", "b"]
+
+
+@pytest.fixture
+async def lossy(postgres: Any) -> Any:
+    """A database on a way on which answers get lost, and that way."""
+    async with Lossy(postgres._url) as way, Database(way.url, size=2) as database:
+        database.epoch = postgres.epoch
+        yield database, way
+
+
+async def test_a_transaction_whose_answer_is_lost_is_done_once(postgres, lossy) -> None:
+    database, way = lossy
+    tries: list[int] = []
+
+    async def work(made: Any) -> int:
+        tries.append(1)
+        await put(made, [f"k{len(tries)}"], postgres)
+        return len(tries)
+
+    way.lose("COMMIT")
+    assert await database.write(work) == 1
+    assert await keys_of(postgres) == ["k1"]
+    assert way.lost == 1
+
+
+async def test_a_transaction_whose_connection_is_lost_before_the_commit_is_done_again(
+    postgres,
+) -> None:
+    tries: list[int] = []
+
+    async def work(made: Any) -> int:
+        tries.append(1)
+        await put(made, [f"k{len(tries)}"], postgres)
+        if len(tries) == 1:
+            await made.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        return len(tries)
+
+    assert await postgres.write(work) == 2
+    assert await keys_of(postgres) == ["k2"]
+
+
+async def test_what_no_leader_owns_is_not_done_again_once_the_commit_was_sent(lossy) -> None:
+    database, way = lossy
+    way.lose("COMMIT")
+    with pytest.raises(StoreUnavailableError):
+        await database.change(lambda made: made.execute("SELECT 1"))
+    assert way.lost == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from yukta_rx.durability.file._journaled import Journaled, at_once
-from yukta_rx.durability.file._rows import from_row, to_row
 from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
 from yukta_rx.durability.stores.archive import ArchivedRun
+from yukta_rx.durability.stores.rows import from_row, to_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

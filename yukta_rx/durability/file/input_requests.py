@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec.structs import replace
 
 from yukta_rx.durability.file._journaled import Journaled, at_once
-from yukta_rx.durability.file._rows import from_row, to_row
 from yukta_rx.durability.memory.input_requests import MemoryInputRequestStore
 from yukta_rx.durability.stores.input_requests import (
     Answer,
@@ -17,6 +16,7 @@ from yukta_rx.durability.stores.input_requests import (
     InputRequest,
     RequestState,
 )
+from yukta_rx.durability.stores.rows import from_row, to_row
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -155,22 +155,34 @@ class Writer(Generic[Row]):
             batch = self._batch()
             self._writing, self._current = len(batch), batch[-1][2]
             try:
-                await self._commit([row for row, _, _ in batch])
+                await self._settle(batch)
             except asyncio.CancelledError:
                 cut = StoreUnavailableError(f"{self._name}: closed meanwhile", store=self._name)
-                self._fail(batch, cut)
+                self._fail([one for one in batch if not one[2].done()], cut)
                 raise
-            except Exception as error:
-                self._fail(batch, error)
-            else:
-                for _, _, done in batch:
-                    if not done.done():
-                        done.set_result(None)
             finally:
                 self._writing, self._current = 0, None
                 self._bytes -= sum(size for _, size, _ in batch)
                 if self._room is not None and not self.full and not self._room.done():
                     self._room.set_result(None)
+
+    async def _settle(self, batch: Sequence[tuple[Row, int, asyncio.Future[None]]]) -> None:
+        """Write a batch, and tell whoever gave its rows."""
+        try:
+            await self._commit([row for row, _, _ in batch])
+        except (StoreUnavailableError, StaleLeaderError) as error:
+            self._fail(batch, error)
+        except Exception as error:
+            if len(batch) == 1:
+                self._fail(batch, error)
+                return
+            # It lies in one of the rows; the others have nothing to do with it.
+            for one in batch:
+                await self._settle([one])
+        else:
+            for _, _, done in batch:
+                if not done.done():
+                    done.set_result(None)
 
     def _batch(self) -> list[tuple[Row, int, asyncio.Future[None]]]:
         batch: list[tuple[Row, int, asyncio.Future[None]]] = []

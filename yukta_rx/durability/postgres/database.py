@@ -34,6 +34,9 @@ COMMAND: Final = 10.0
 ATTEMPTS: Final = 8
 """Times that a transaction is tried which another one keeps from committing."""
 
+LOSSES: Final = 3
+"""Times that a transaction is tried whose connection is lost."""
+
 PAUSE: Final = 0.01
 """Seconds before the second of them; doubled for each further one."""
 
@@ -164,8 +167,9 @@ class Database:
     async def write(self, work: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[T]]) -> T:
         """Do `work` in one transaction that only the leader can commit.
 
-        It is done again where the server gave the transaction up because of another one, so it
-        must have no effect but its statements.
+        It is done again where the server gave the transaction up because of another one, or the
+        connection was lost before the commit, so it must have no effect but its statements. Where
+        the answer to the commit is lost the server is asked what became of it, so it is done once.
 
         Raises:
             StaleLeaderError: another server leads by now; nothing was written.
@@ -183,18 +187,47 @@ class Database:
         *,
         fenced: bool,
     ) -> T:
+        losses = 0
         for attempt in range(ATTEMPTS):
+            transaction = None
+            brought: list[T] = []
             try:
                 async with self._acquired() as made, made.transaction():
                     if fenced:
-                        await hold_fence(made, self.part, self.epoch)
-                    return await work(made)
+                        transaction = await hold_fence(made, self.part, self.epoch)
+                    brought.append(await work(made))
+                return brought[0]
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+                lost = is_lost(error)
+                if lost and brought:
+                    # The commit was sent.
+                    if transaction is None:
+                        raise unavailable(error) from error
+                    if await self._committed(transaction):
+                        return brought[0]
+                losses += lost
                 again = state_of(error) in RETRIED or state_of(error) == _CACHED
+                again = again or (lost and losses < LOSSES)
                 if not again or attempt == ATTEMPTS - 1:
                     raise unavailable(error) from error
             await asyncio.sleep(PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    async def _committed(self, transaction: str) -> bool:
+        """What became of a transaction whose connection was lost.
+
+        Raises:
+            StoreUnavailableError: it goes on for a long time, or nobody knows any more.
+        """
+        for attempt in range(ATTEMPTS):
+            state = await self.fetchval("SELECT pg_xact_status($1::text::xid8)", transaction)
+            if state in ("committed", "aborted"):
+                return bool(state == "committed")
+            await asyncio.sleep(PAUSE * 2**attempt)
+        raise StoreUnavailableError(
+            f"the database does not say whether a transaction was committed: {state}",
+            store="postgres",
+        )
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:

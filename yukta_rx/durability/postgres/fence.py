@@ -23,14 +23,22 @@ FENCE = "SELECT epoch FROM leader_epoch WHERE part = $1 AND epoch = $2 FOR SHARE
 """The row of a partition, if it still has this epoch."""
 
 
-async def hold_fence(connection: Any, part: int, epoch: int) -> None:
+_HELD = f"SELECT pg_current_xact_id()::text FROM ({FENCE}) AS held"
+
+
+async def hold_fence(connection: Any, part: int, epoch: int) -> str:
     """Keep anybody from taking over before the transaction has ended.
+
+    Returns:
+        The transaction's id, by which it is known later what became of it.
 
     Raises:
         StaleLeaderError: somebody has.
     """
-    if await connection.fetchval(FENCE, part, epoch) is None:
+    transaction: str | None = await connection.fetchval(_HELD, part, epoch)
+    if transaction is None:
         raise stale(part, epoch)
+    return transaction
 
 
 def fenced(change: str) -> str:

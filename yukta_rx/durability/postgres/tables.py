@@ -136,15 +136,21 @@ run = Table(
     metadata,
     *_whose(),
     _text("execution_id"),
-    _number("started_seq"),
+    _number("started_seq", 0),
+    _number("ended_seq", 0),
     _number("last_seq"),
-    Column("ended", Boolean, nullable=False, server_default=text("false")),
     _number("resumed", 0),
     PrimaryKeyConstraint("part", "execution_id"),
 )
-"""What retention and recovery look at, so that nobody groups the log."""
+"""Where the start, the end and the newest entry of a run are, 0 for none: what retention and
+recovery look at, so that nobody groups the log."""
 
-Index("run_open_idx", run.c.part, run.c.started_seq, postgresql_where=text("NOT ended"))
+Index(
+    "run_open_idx",
+    run.c.part,
+    run.c.started_seq,
+    postgresql_where=text("started_seq > 0 AND ended_seq = 0"),
+)
 Index("run_last_seq_idx", run.c.part, run.c.last_seq)
 
 idempotency_key = Table(
@@ -155,10 +161,13 @@ idempotency_key = Table(
     _text("workflow_id"),
     _text("key"),
     _text("execution_id"),
+    _number("seq"),
     _text("event"),
+    _time("given_at"),
     _time("expires_at"),
     PrimaryKeyConstraint("part", "session_id", "workflow_id", "key"),
 )
+"""`seq` is the place of its event in the log, by which a write that is repeated knows its own."""
 
 Index("idempotency_key_expires_at_idx", idempotency_key.c.expires_at)
 
