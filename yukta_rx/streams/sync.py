@@ -323,7 +323,7 @@ class ManyStage(Stage):
         if room < 1:
             return
         chunk: list[Any] = []
-        over: list[Any] = []
+        over: list[Any] | None = None if self.on_finished is None else []
         whole = taken = 0
         inputs = room
         if self.drawing is not None and self.gate is not None:
@@ -331,7 +331,7 @@ class ManyStage(Stage):
         try:
             while len(chunk) < room:
                 if self.drawing is None:
-                    if over and self.front is not None:
+                    if (over or chunk) and self.front is not None:
                         # It may emit by itself, which must come after what is in `chunk`.
                         break
                     self.edge = self.next_edge() if taken < inputs else None
@@ -350,8 +350,9 @@ class ManyStage(Stage):
                 chunk.extend(islice(self.drawing, wanted))
                 if len(chunk) - before < wanted:
                     self.drawing = None
-                    over.append(self.culprit)
-                    whole = len(chunk)
+                    if over is not None:
+                        over.append(self.culprit)
+                        whole = len(chunk)
                     self.edge.release(1)  # type: ignore[union-attr]
         except (KeyboardInterrupt, SystemExit):
             raise
@@ -367,7 +368,7 @@ class ManyStage(Stage):
             self.wake()
         return
 
-    def _emit(self, chunk: list[Any], whole: int, over: list[Any]) -> None:
+    def _emit(self, chunk: list[Any], whole: int, over: list[Any] | None) -> None:
         """Emit; the elements in `over` gave the first `whole`, one that is not over the others."""
         if self.on_finished is None or not over:
             self.emit(chunk)
