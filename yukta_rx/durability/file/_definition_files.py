@@ -6,64 +6,32 @@ Features: DEF-01, DUR-05.
 from __future__ import annotations
 
 import json
-import logging
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from pydantic import ValidationError as PydanticError
 
-from yukta_rx.durability.stores.definitions import WorkflowRecord
-from yukta_rx.durability.stores.sessions import SessionRecord
-from yukta_rx.errors import YuktaError, json_pointer
+from yukta_rx.durability.stores.definition_texts import (
+    FORMAT,
+    Unreadable,
+    converted,
+    parsed,
+    read_definition,
+    read_session,
+    read_version,
+    session_members,
+    version_members,
+)
 from yukta_rx.model.codec import decode, dumps_plain, encode, loads_external
-from yukta_rx.model.session import SessionConfig
-from yukta_rx.model.workflow import WorkflowDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from yukta_rx.durability.stores.definitions import WorkflowRecord
+    from yukta_rx.durability.stores.sessions import SessionRecord
+    from yukta_rx.model.workflow import WorkflowDefinition
 
-    from pydantic import BaseModel
-    from pydantic_core import ErrorDetails
+__all__ = ["Removed", "Unreadable", "current_text", "read_current", "read_removed", "read_session"]
+__all__ += ["read_version", "removed_text", "session_text", "version_text"]
 
-log = logging.getLogger(__name__)
-
-S = TypeVar("S", bound=msgspec.Struct)
-M = TypeVar("M", bound="BaseModel")
-
-FORMAT: Final = 1
-"""Of the files written here; a file without `format` is of this one."""
-
-Aware = Annotated[datetime, msgspec.Meta(tz=True)]
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_FAULTS_TOLD = 3
-
-
-class Unreadable(Exception):
-    """A file that cannot be read: the place in it, and what is wrong there."""
-
-
-class _Versioned(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """One version of a workflow, as it stands in its file."""
-
-    version: int
-    definition_version: str = ""
-    created_at: Aware
-    updated_at: Aware
-    actor: str = "anonymous"
-    note: str | None = None
-    base_dir: str | None = None
-    document: Any
-
-
-class _Session(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A session, as it stands in its file."""
-
-    created_at: Aware
-    updated_at: Aware
-    config: dict[str, Any]
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,55 +65,13 @@ def read_current(data: bytes, workflow_id: str) -> WorkflowDefinition:
     Raises:
         Unreadable: it is none, or one of another id.
     """
-    document = _parsed(loads_external, data.removeprefix(_BYTE_ORDER_MARK))
-    return _definition(document, workflow_id)
+    document = parsed(loads_external, data.removeprefix(_BYTE_ORDER_MARK))
+    return read_definition(document, workflow_id)
 
 
 def version_text(record: WorkflowRecord) -> bytes:
     """Return the file of one version."""
-    optional = {
-        "note": record.note,
-        "baseDir": None if record.base_dir is None else str(record.base_dir),
-    }
-    return _exact(
-        version=record.version,
-        definitionVersion=record.definition_version,
-        createdAt=record.created_at.isoformat(),
-        updatedAt=record.updated_at.isoformat(),
-        actor=record.actor,
-        **{name: value for name, value in optional.items() if value is not None},
-        document=record.document,
-    )
-
-
-def read_version(data: bytes, session_id: str, workflow_id: str, number: int) -> WorkflowRecord:
-    """Return one version.
-
-    Raises:
-        Unreadable: the file is not that of a version of this workflow.
-    """
-    read = _converted(_parsed(decode, data), _Versioned)
-    if read.version != number:
-        raise Unreadable(f"/version: is {read.version}, but the file is named for {number}")
-    return WorkflowRecord(
-        session_id=session_id,
-        definition=_definition(read.document, workflow_id, "/document"),
-        version=number,
-        created_at=read.created_at,
-        updated_at=read.updated_at,
-        base_dir=None if read.base_dir is None else Path(read.base_dir),
-        actor=read.actor,
-        note=read.note or None,
-    )
-
-
-def _definition(document: Any, workflow_id: str, at: str = "") -> WorkflowDefinition:
-    found = _modelled(WorkflowDefinition, document, at)
-    if found.workflow_id != workflow_id:
-        raise Unreadable(
-            f"{at}/workflowId: is {found.workflow_id}, but the folder is that of {workflow_id}"
-        )
-    return found
+    return _exact(version_members(record))
 
 
 # --- sessions, and what was removed --------------------------------------------------------------
@@ -153,37 +79,13 @@ def _definition(document: Any, workflow_id: str, at: str = "") -> WorkflowDefini
 
 def session_text(record: SessionRecord) -> bytes:
     """Return the file of a session."""
-    config = record.config.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return _exact(
-        createdAt=record.created_at.isoformat(),
-        updatedAt=record.updated_at.isoformat(),
-        config=config,
-    )
-
-
-def read_session(data: bytes, session_id: str) -> SessionRecord:
-    """Return a session; members that this version does not know are passed over.
-
-    Raises:
-        Unreadable: the file is not that of this session.
-    """
-    read = _converted(_parsed(decode, data), _Session)
-    known = {field.alias or name for name, field in SessionConfig.model_fields.items()}
-    unknown = sorted(read.config.keys() - known)
-    if unknown:
-        log.warning("session %s: unknown members are passed over: %s", session_id, unknown)
-    document = {name: value for name, value in read.config.items() if name in known}
-    config = _modelled(SessionConfig, document, "/config")
-    if config.session_id != session_id:
-        raise Unreadable(
-            f"/config/sessionId: is {config.session_id}, but the file is that of {session_id}"
-        )
-    return SessionRecord(config=config, created_at=read.created_at, updated_at=read.updated_at)
+    return _exact(session_members(record))
 
 
 def removed_text(removed: Removed) -> bytes:
     """Return the file of numbers of what was removed."""
-    return _exact(floor=removed.floor, last=[list(entry) for entry in removed.last])
+    last = [list(entry) for entry in removed.last]
+    return _exact({"format": FORMAT, "floor": removed.floor, "last": last})
 
 
 def read_removed(data: bytes) -> Removed:
@@ -192,7 +94,7 @@ def read_removed(data: bytes) -> Removed:
     Raises:
         Unreadable: the file is not that of such numbers.
     """
-    return _converted(_parsed(decode, data), Removed)
+    return converted(parsed(decode, data), Removed)
 
 
 # --- JSON ----------------------------------------------------------------------------------------
@@ -203,52 +105,6 @@ def _for_people(value: Any) -> bytes:
     return f"{text}\n".encode()
 
 
-def _exact(**members: Any) -> bytes:
+def _exact(members: dict[str, Any]) -> bytes:
     """Return what `decode` gives back to the digit, laid out for people."""
-    return _for_people(json.loads(encode({"format": FORMAT, **members})))
-
-
-def _parsed(read: Callable[[bytes], Any], data: bytes) -> Any:
-    try:
-        return read(data)
-    except YuktaError as error:
-        raise Unreadable(f"{_line_of(data)}{error.detail}") from error
-
-
-def _line_of(data: bytes) -> str:
-    """Say in which line a text stops being JSON; nothing if it is JSON for the standard parser."""
-    try:
-        json.loads(data)
-    except json.JSONDecodeError as error:
-        return f"line {error.lineno}, column {error.colno}: "
-    except (ValueError, RecursionError):
-        return ""
-    return ""
-
-
-def _converted(value: Any, kind: type[S]) -> S:
-    version = value.get("format", FORMAT) if isinstance(value, dict) else FORMAT
-    if version != FORMAT:
-        raise Unreadable(f"/format: is {version!r}; this version of yukta reads {FORMAT}")
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise Unreadable(str(error)) from error
-
-
-def _modelled(model: type[M], document: Any, at: str) -> M:
-    try:
-        return model.model_validate(document, by_alias=True, by_name=False)
-    except PydanticError as error:
-        faults = error.errors(include_url=False)
-        told = [_told(fault.get("ctx") or {}, fault, at) for fault in faults[:_FAULTS_TOLD]]
-        if len(faults) > _FAULTS_TOLD:
-            told.append(f"and {len(faults) - _FAULTS_TOLD} more")
-        raise Unreadable("; ".join(told)) from error
-
-
-def _told(context: dict[str, Any], fault: ErrorDetails, at: str) -> str:
-    """Say one fault in a sentence; our own validators bring place and words themselves."""
-    pointer = at + json_pointer([*fault["loc"], *context.get("place", ())])
-    detail = context.get("detail") or f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"
-    return f"{pointer or 'the document'}: {detail}"
+    return _for_people(json.loads(encode(members)))
