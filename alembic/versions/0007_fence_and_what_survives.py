@@ -200,6 +200,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("part", name=op.f("leader_epoch_pkey")),
     )
     op.create_table(
+        "quarantined_row",
+        sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("epoch", sa.BigInteger(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), sa.Identity(always=True), nullable=False),
+        sa.Column("place", sa.Text(), nullable=False),
+        sa.Column("row", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column(
+            "found_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False
+        ),
+        sa.PrimaryKeyConstraint("part", "seq", name=op.f("quarantined_row_pkey")),
+    )
+    op.create_table(
         "queued_start",
         sa.Column("part", sa.Integer(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
@@ -253,6 +266,7 @@ def downgrade() -> None:
     op.drop_index("run_last_seq_idx", table_name="run")
     op.drop_table("run")
     op.drop_table("queued_start")
+    op.drop_table("quarantined_row")
     op.drop_table("leader_epoch")
     op.drop_table("kv_count")
     op.drop_index(

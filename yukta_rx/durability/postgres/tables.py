@@ -105,6 +105,19 @@ session_config = Table(
     PrimaryKeyConstraint("part", "session_id"),
 )
 
+quarantined_row = Table(
+    "quarantined_row",
+    metadata,
+    *_whose(),
+    Column("seq", BigInteger, Identity(always=True), nullable=False),
+    _text("place"),
+    _text("row"),
+    _text("reason"),
+    Column("found_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    PrimaryKeyConstraint("part", "seq"),
+)
+"""What could not be read and had to make room: nothing is lost."""
+
 # --- what happened -------------------------------------------------------------------------------
 
 execution_log = Table(
