@@ -415,7 +415,7 @@ async def test_what_was_done_once_is_not_done_again_by_the_next_server(tmp_path)
     async with engine_on(after, registry, **{"restart.retained-executions": 1}) as engine:
         result = await engine.gateway.command(Recover(run.execution_id), actor="ada", via="REST")
         await engine.tracker.wait(result.started.execution_id, 100)
-        assert CALLS == {("once", n): 1 for n in range(3)}
+        assert dict(CALLS) == {("once", n): 1 for n in range(3)}
         kept = engine.keeping.effects.store.kept
         assert kept == 3
         # Once no run of its kind can be repeated any more, nobody asks for it.

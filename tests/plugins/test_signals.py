@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from yukta_rx import Message, NodeContext, processor
@@ -430,6 +430,10 @@ class Story:
 
 @pytest.mark.parametrize("kind", [MemoryInputRequestStore, Slow])
 @settings(max_examples=80, deadline=None)
+@example(
+    # Cancelled while it expires, and once more while that is written.
+    steps=[("wait", "go", 0.5), ("pass", 0.5), ("cancel", 0), ("pass", 0.0), ("cancel", 0)]
+)
 @given(steps=STEPS)
 def test_every_wait_ends_once_and_no_signal_is_lost(kind: Any, steps: Any) -> None:
     async def whole() -> None:

@@ -179,6 +179,7 @@ class Approvals:
         """Wait for what is being forgotten, and watch no time any more."""
         if self._timer is not None:
             self._timer.cancel()
+        await self.signals.close()
         await self._tasks.ended()
 
 

@@ -237,7 +237,7 @@ class RunQueries:
             ConflictError: the run has not begun, or has ended.
         """
         run = self._starter.live.get(execution_id)
-        if run is None:
+        if run is None or run.status.terminal:
             status = self._state(execution_id).status
             raise ConflictError(
                 f"run {execution_id} is {status}; only the edges of one that goes on can be tapped",

@@ -50,11 +50,12 @@ class QueueView:
         return self._shown(ticket, self._places.get(execution_id, count))
 
     def queue(self) -> list[Waiting]:
-        """Every start that waits, in the order in which they get slots."""
+        """Every start that waits and is recorded, in the order in which they get slots."""
         self._place(anew=True)
         return [
             self._shown(self._waiting[execution_id], position)
             for execution_id, position in self._places.items()
+            if self._waiting[execution_id].shown
         ]
 
     def waiting_ids(self, session_id: str, workflow_id: str | None = None) -> list[str]:

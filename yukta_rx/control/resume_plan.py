@@ -119,9 +119,7 @@ def plan_resume(
 
 def by_message(node: PreparedNode) -> bool:
     """Whether a node can go on behind some inputs: what it does for one depends on no other."""
-    return node.spec.kind is PluginKind.TRIGGER or (
-        node.spec.per_message and not node.spec.stateful
-    )
+    return node.spec.kind is PluginKind.TRIGGER or node.spec.by_message
 
 
 def _check_triggers(prepared: PreparedWorkflow, known: Mapping[str, NodeCheckpoint]) -> None:

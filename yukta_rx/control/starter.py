@@ -201,6 +201,7 @@ class Starter:
         pending = PendingStart(
             execution_id, asked.session_id, plan.prepared.version, self.scheduler, forget
         )
+        ticket.shown = False
         try:
             waits = ticket.waiting
             if not waits:
@@ -269,6 +270,7 @@ class Starter:
         waiting = self.scheduler.waiting(plan.execution_id)
         if waiting is None:
             return False
+        ticket.shown = True
         ids = plan.execution_id, plan.request.session_id, plan.request.workflow_id
         about = {**plan.about, "definitionVersion": plan.prepared.version}
         self._outlets.announce(*ids, about)

@@ -47,6 +47,7 @@ class Ticket:
         refused: told when it gets none.
         timer: due when it has waited too long.
         stopped: why it must not begin, where it was stopped when it had just got its slot.
+        shown: whether the run is known, so that it may be listed.
         told: whether somebody was told that it waits, and went away.
     """
 
@@ -57,6 +58,7 @@ class Ticket:
         "queued_at",
         "refused",
         "session_id",
+        "shown",
         "status",
         "stopped",
         "timer",
@@ -77,7 +79,7 @@ class Ticket:
         self.refused = refused
         self.timer: Timer | None = None
         self.stopped: YuktaError | None = None
-        self.told = False
+        self.shown, self.told = True, False
         # What the audit says of it, as of a run.
         self.execution_id, self.session_id = place.execution_id, place.session_id
         self.workflow_id = place.workflow_id

@@ -162,7 +162,7 @@ def by_message(node: NodeRuntime) -> bool:
     NULL_TERMINAL could, but does nothing that would be worth a record.
     """
     spec = node.prepared.spec
-    return spec.per_message and not spec.stateful and spec.type != NULL_TERMINAL
+    return spec.by_message and spec.type != NULL_TERMINAL
 
 
 class _Keeper:

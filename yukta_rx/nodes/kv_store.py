@@ -47,6 +47,7 @@ class KvStoreConfig(PluginConfig):
     pure=True,
     exact=True,
     stateful=True,
+    independent=True,
     example={"op": "incr", "key": "orders/${payload.customer}", "target": "orderNumber"},
 )
 async def kv_store(msg: Message, cfg: KvStoreConfig, ctx: NodeContext) -> Message:

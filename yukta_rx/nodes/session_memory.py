@@ -50,6 +50,7 @@ class SessionMemoryConfig(PluginConfig):
     pure=True,
     exact=True,
     stateful=True,
+    independent=True,
     example={
         "op": "append",
         "sessionKey": "chat/${payload.user}",

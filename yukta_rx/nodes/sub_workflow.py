@@ -29,6 +29,7 @@ class SubWorkflowConfig(PluginConfig):
     pure=True,
     exact=True,
     stateful=True,
+    independent=True,
     example={"workflowId": "price-of-one", "payload": "${payload.order:json}"},
 )
 async def sub_workflow(msg: Message, cfg: SubWorkflowConfig, ctx: NodeContext) -> dict[str, Any]:

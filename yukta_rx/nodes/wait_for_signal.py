@@ -63,6 +63,7 @@ class WaitForSignalConfig(PluginConfig):
     default_timeout=lambda cfg: cfg.timeout_seconds + IDLE,
     pure=True,
     stateful=True,
+    independent=True,
     signals=True,
     calls="max_waiting",
     example={

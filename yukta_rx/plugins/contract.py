@@ -147,6 +147,7 @@ def processor(
     ports_of: PortsOf | None = None,
     exact: bool = False,
     stateful: bool = False,
+    independent: bool = False,
     signals: bool = False,
     calls: str = "",
     **common: Unpack[Declared],
@@ -160,6 +161,8 @@ def processor(
             should be `fixed()`, and their validator should refuse names that are no ports.
         exact: it always emits exactly one message per input, to the default port.
         stateful: it keeps state between messages, so it cannot run on a worker.
+        independent: what it does for a message depends on no other one, though it is stateful:
+            its state is elsewhere, and a resumed run need not repeat what is finished.
         signals: it waits for signals.
         calls: for an `async def`: name of the `fixed()` option that says how many messages it
             works on at once; `engine.concurrency.max` can only lower that.
@@ -182,6 +185,7 @@ def processor(
             "ports_of": ports_of,
             "exact": exact,
             "stateful": stateful,
+            "independent": independent,
             "signals": signals,
             "calls": calls,
         }

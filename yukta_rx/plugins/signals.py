@@ -10,16 +10,18 @@ Feature: CTL-05.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.durability.stores.input_requests import EarlySignal, InputRequest, RequestState
-from yukta_rx.errors import BadInputError, ConflictError, SignalTimeoutError
+from yukta_rx.errors import BadInputError, ConflictError, SignalTimeoutError, YuktaError
 from yukta_rx.model.ids import id_fault, new_execution_id
 from yukta_rx.model.message import copy_payload
 from yukta_rx.model.preview import preview
+from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +39,8 @@ KEEP_SECONDS: Final = 600.0
 
 KEPT: Final = 100
 """Early signals that one node keeps; one more is refused."""
+
+log = logging.getLogger(__name__)
 
 _SAME: Final = 1e-3
 """Seconds within which two times are the same."""
@@ -174,6 +178,11 @@ class SignalWaits:
         self._clock = clock
         self._runs: dict[str, dict[str, _Desk]] = {}
         self._open: dict[str, _Wait] = {}
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+
+    async def close(self) -> None:
+        """Wait for what is being closed."""
+        await self._tasks.ended()
 
     def node(
         self, place: Place, clock: PausableClock, say: Say, mask: Mask = lambda text: text
@@ -206,36 +215,51 @@ class SignalWaits:
         say("approval.requested", wait.as_dict())
         try:
             await wait.woken
+            if wait.answered is None:
+                shown = wait.as_dict()
+                async with desk.turn:
+                    # Answered meanwhile, perhaps.
+                    if wait.answered is None:
+                        self._drop(wait, desk)
+                        await self._expire(wait)
         except asyncio.CancelledError:
             self._drop(wait, desk)
-            async with desk.turn:
-                if wait.answered is None and not desk.kept:
-                    await self._close(wait, RequestState.CANCELLED)
+            # A task of its own, since whoever waits may be cancelled once more.
+            await asyncio.shield(
+                self._tasks.spawn(self._withdraw(wait, desk), "yukta close approval")
+            )
             raise
         finally:
             wait.stop()
         if wait.answered is None:
-            shown = wait.as_dict()
-            async with desk.turn:
-                # Answered meanwhile, perhaps.
-                if wait.answered is None:
-                    self._drop(wait, desk)
-                    await self._expire(wait)
-            if wait.answered is None:
-                say("approval.expired", shown)
-                raise SignalTimeoutError(
-                    f"no signal `{ask.signal}` came for message {ask.message_id} in time",
-                    signal=ask.signal,
-                    approvalId=found.request_id,
-                )
+            say("approval.expired", shown)
+            raise SignalTimeoutError(
+                f"no signal `{ask.signal}` came for message {ask.message_id} in time",
+                signal=ask.signal,
+                approvalId=found.request_id,
+            )
         return _signal(wait.answered)
+
+    async def _withdraw(self, wait: _Wait, desk: _Desk) -> None:
+        async with desk.turn:
+            if wait.answered is None and not desk.kept:
+                await self._closed(wait.request)
+
+    async def _closed(self, request: InputRequest) -> None:
+        """Close a request that nobody waits for any more; that it cannot be is only logged."""
+        ids = request.request_id, request.execution_id
+        try:
+            await self._store.close(*ids, RequestState.CANCELLED)
+        except YuktaError as error:
+            log.warning("approval %s stays open, and nobody waits for it: %s", ids[0], error)
 
     async def _ask(self, ask: InputRequest) -> InputRequest:
         try:
             return await self._store.ask(ask, self._clock.wall(), self._runs.keys())
         except asyncio.CancelledError:
             # The store may have written it all the same.
-            await self._store.close(ask.request_id, ask.execution_id, RequestState.CANCELLED)
+            name = f"yukta close {ask.request_id}"
+            await asyncio.shield(self._tasks.spawn(self._closed(ask), name))
             raise
 
     async def _expire(self, wait: _Wait) -> None:

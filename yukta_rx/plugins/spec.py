@@ -67,6 +67,8 @@ class PluginSpec:
         exact: exactly one message to the default port for each input, always.
         failure_mode: whether failures are raised or emitted.
         stateful: it keeps state between messages, so it cannot run on a worker.
+        independent: what it does for a message depends on no other one, though it is stateful:
+            a resumed run need not repeat what is finished.
         signals: it waits for signals.
         calls: name of the `fixed()` option that says how many messages an async plugin works on
             at once; empty leaves that to `engine.concurrency`.
@@ -94,6 +96,7 @@ class PluginSpec:
     exact: bool = False
     failure_mode: FailureMode = FailureMode.FAIL
     stateful: bool = False
+    independent: bool = False
     signals: bool = False
     calls: str = ""
     replayable: bool = False
@@ -116,6 +119,11 @@ class PluginSpec:
         """Whether a call may go on after another has begun, in a thread or as a coroutine."""
         waits = self.shape in (Shape.ASYNC, Shape.ASYNC_GENERATOR, Shape.OBSERVABLE)
         return self.per_message and (self.blocking or waits)
+
+    @property
+    def by_message(self) -> bool:
+        """Whether a run that goes on after a crash need not repeat the messages it had finished."""
+        return self.per_message and (self.independent or not self.stateful)
 
     @property
     def noun(self) -> str:
