@@ -48,6 +48,20 @@ def fan(msg: Message, cfg: Any, ctx: Any) -> Iterator[Any]:
 FAN = processor("FAN", blocking=False, ports=["side"])(fan)
 
 
+@processor("SLOW_ONCE")
+async def slow_once(msg: Message, cfg: Any, ctx: Any) -> Any:
+    """Take a while, each another."""
+    await asyncio.sleep(0.01 * (msg.payload * 7 % 5))
+    return {"slow": msg.payload}
+
+
+@processor("TWICE", blocking=False)
+def twice(msg: Message, cfg: Any, ctx: Any) -> Any:
+    """The items twice."""
+    calls.append((ctx.node_id, msg.id))
+    return {"items": msg.payload["items"] * 2}
+
+
 @terminal("SLOW_END", blocking=False)
 async def slow_end(msg: Message, cfg: Any, ctx: Any) -> None:
     """Take a while, each another."""
@@ -61,7 +75,7 @@ def thread_end(msg: Message, cfg: Any, ctx: Any) -> None:
     calls.append((ctx.node_id, msg.id))
 
 
-PLUGINS = (numbers, double, FAN, slow_end, thread_end)
+PLUGINS = (numbers, double, FAN, slow_once, twice, slow_end, thread_end)
 
 
 def crashes_of(world: Any, nodes: dict[str, Any], edges: str, *more: Any, **options: Any) -> Any:
@@ -105,6 +119,45 @@ async def test_batches_and_what_was_seen_before_are_the_same_again(world: Any) -
         row=3,
     )
     assert await crash_everywhere(crashes, calls) > 10
+
+
+@virtual_time
+async def test_batches_of_several_parents_and_of_time_are_not_made_twice(world: Any) -> None:
+    crashes = crashes_of(
+        world,
+        {
+            "a": "NUMBERS",
+            "b": ("SEQUENCE_TRIGGER", {"count": 20, "intervalMs": 7}),
+            "slow": ("SLOW_ONCE", {"engine": {"concurrency": {"max": 4, "ordered": False}}}),
+            "batch": ("BATCH", {"size": 4, "maxWaitMs": 30}),
+            "post": "TWICE",
+            "out": "COLLECT_TERMINAL",
+        },
+        "a>slow>batch, b>batch, batch>post>out",
+        row=3,
+    )
+    store = LoggedCheckpointStore()
+    await crashes.run(store, "run")
+    every = items_of(crashes)
+    assert len(every) == 40
+    for place in range(len(store.log) + 1):
+        left = LoggedCheckpointStore(store.log[:place])
+        done = await listed(left, "run")
+        calls.clear()
+        _, outcome = await crashes.resume(left, "run", "again")
+        assert outcome.status == "SUCCESS"
+        assert items_of(crashes) == every
+        assert not done & Counter(calls)
+
+
+def items_of(crashes: Crashes) -> Counter[str]:
+    """What was in the batches that reached the end, each twice."""
+    found: Counter[str] = Counter()
+    for item in crashes.results:
+        if item.type == "RESULT":
+            items = item.payload["items"]
+            found.update(map(str, items[: len(items) // 2]))
+    return found
 
 
 @pytest.mark.parametrize("row", [3, 10])
@@ -414,7 +467,7 @@ def test_the_rows_of_a_second_attempt_do_not_mix_with_what_the_first_left() -> N
             for place, line in enumerate(store.log)
             if line[2] == "fan" and line[0] == "row" and b'"group"' in line[3]
         )
-        again = LoggedCheckpointStore(store.log[: cut + 2])
+        again = LoggedCheckpointStore(store.log[: cut + 1])
         await crashes.resume(again, "run", "again")
         assert crashes.shown() == wanted
         counting = counting_rows(lambda: again.read("again", "fan"))

@@ -21,6 +21,7 @@ from reactivex import operators as rx
 
 from yukta_rx.engine.plugin_input import PluginInput
 from yukta_rx.engine.policies import Timers, copies, milliseconds
+from yukta_rx.engine.resume import settled
 from yukta_rx.errors import PluginContractError
 from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
 from yukta_rx.model.trace_context import trace_headers, with_headers
@@ -289,7 +290,7 @@ class PluginCall:
         """The stage body for this plugin's shape; terminals emit the message they took."""
         spec = self.spec
         if spec.shape is Shape.STREAM:
-            return StreamBody(self._through)
+            return StreamBody(self._through, settled if spec.settles else None)
         many = spec.shape in (Shape.GENERATOR, Shape.ASYNC_GENERATOR, Shape.OBSERVABLE)
         if spec.kind is PluginKind.TERMINAL:
             return self._terminal_body()

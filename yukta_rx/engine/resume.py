@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import EngineError, UnserialisablePayloadError
 from yukta_rx.model.codec import canonical
-from yukta_rx.model.message import Message, Routed
+from yukta_rx.model.message import NO_HEADERS, Message, Routed
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.buffer import DROPPED_PORT
 from yukta_rx.streams.plan import ERROR_PORT, DeadLetter
@@ -351,6 +351,12 @@ def _digest(port: str | None, msg: Message) -> bytes:
         return bytes(DIGEST)
     about = f"{port or ''}\0{msg.id}\0".encode()
     return blake2b(about + payload, digest_size=DIGEST).digest()
+
+
+def settled(out: Any) -> list[Message]:
+    """The inputs that an output names as its causes, by their ids alone."""
+    msg: Message = out.value if type(out) is Routed else out
+    return [Message(None, NO_HEADERS, (), cause) for cause in msg.causes]
 
 
 def leaving(port: str | None, msg: Message) -> Any:

@@ -36,6 +36,7 @@ class BatchConfig(PluginConfig):
     config=BatchConfig,
     default_timeout=None,
     pure=True,
+    settles=True,
     example={"size": 100, "maxWaitMs": 500},
 )
 class Batch(ProcessorPlugin):

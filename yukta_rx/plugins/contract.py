@@ -148,6 +148,7 @@ def processor(
     exact: bool = False,
     stateful: bool = False,
     independent: bool = False,
+    settles: bool = False,
     signals: bool = False,
     calls: str = "",
     **common: Unpack[Declared],
@@ -163,6 +164,9 @@ def processor(
         stateful: it keeps state between messages, so it cannot run on a worker.
         independent: what it does for a message depends on no other one, though it is stateful:
             its state is elsewhere, and a resumed run need not repeat what is finished.
+        settles: of a ProcessorPlugin: what it emits names all the messages that it was made of as
+            its causes, and it keeps nothing of them afterwards. So a run that goes on after a
+            crash does not give them to it again.
         signals: it waits for signals.
         calls: for an `async def`: name of the `fixed()` option that says how many messages it
             works on at once; `engine.concurrency.max` can only lower that.
@@ -186,6 +190,7 @@ def processor(
             "exact": exact,
             "stateful": stateful,
             "independent": independent,
+            "settles": settles,
             "signals": signals,
             "calls": calls,
         }

@@ -69,6 +69,8 @@ class PluginSpec:
         stateful: it keeps state between messages, so it cannot run on a worker.
         independent: what it does for a message depends on no other one, though it is stateful:
             a resumed run need not repeat what is finished.
+        settles: of a stream plugin: what it emits names all that it was made of as its causes,
+            and it keeps nothing of that.
         signals: it waits for signals.
         calls: name of the `fixed()` option that says how many messages an async plugin works on
             at once; empty leaves that to `engine.concurrency`.
@@ -97,6 +99,7 @@ class PluginSpec:
     failure_mode: FailureMode = FailureMode.FAIL
     stateful: bool = False
     independent: bool = False
+    settles: bool = False
     signals: bool = False
     calls: str = ""
     replayable: bool = False
@@ -123,7 +126,7 @@ class PluginSpec:
     @property
     def by_message(self) -> bool:
         """Whether a run that goes on after a crash need not repeat the messages it had finished."""
-        return self.per_message and (self.independent or not self.stateful)
+        return self.settles or (self.per_message and (self.independent or not self.stateful))
 
     @property
     def noun(self) -> str:

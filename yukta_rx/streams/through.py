@@ -6,7 +6,7 @@ Feature: ENG-02.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +29,12 @@ class StreamBody:
     """
 
     fn: Callable[[AsyncIterator[Any]], AsyncIterable[Any]]
+    settled: Callable[[Any], Sequence[Any]] | None = None
+    """The elements that are finished with an output; None if that cannot be told."""
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
         """A stage with a worker that iterates what `fn` made of the input."""
-        return StreamStage(plan, circuit, self.fn)
+        return StreamStage(plan, circuit, self.fn, self.settled)
 
 
 class Inlet(AsyncIterator[Any]):
@@ -89,17 +91,19 @@ class Inlet(AsyncIterator[Any]):
 class StreamStage(WorkerStage):
     """Lets a function turn the node's whole input into its whole output, under demand."""
 
-    __slots__ = ("fn", "inlet")
+    __slots__ = ("fn", "inlet", "settled")
 
     def __init__(
         self,
         plan: NodePlan,
         circuit: Circuit,
         fn: Callable[[AsyncIterator[Any]], AsyncIterable[Any]],
+        settled: Callable[[Any], Sequence[Any]] | None = None,
     ) -> None:
         plan.refuse_attempts("a function of the whole stream")
         super().__init__(plan, circuit)
         self.fn = fn
+        self.settled = settled
         self.inlet = Inlet(self)
 
     def working(self) -> bool:
@@ -128,6 +132,8 @@ class StreamStage(WorkerStage):
             async for item in outputs:
                 if not await self.emit_one(item):
                     return
+                if self.on_finished is not None and self.settled is not None:
+                    self.on_finished(self.settled(item))
         finally:
             await close_iterator(outputs)
         self.end(self.natural_end())
