@@ -106,7 +106,7 @@ class Reopening:
         self._starter.scheduler.refill()
         if found.aborted or found.queued:
             log.warning(
-                "%d runs were interrupted and are ABORTED, %d starts go on waiting",
+                "runs that were interrupted, now ABORTED: %d; starts that go on waiting: %d",
                 len(found.aborted),
                 len(found.queued),
             )
