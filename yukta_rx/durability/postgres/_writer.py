@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from yukta_rx.durability.postgres.database import RETRIED, failing, is_lost, state_of
@@ -36,6 +37,9 @@ QUEUE_BYTES: Final = 16 * 1024 * 1024
 ATTEMPTS: Final = 3
 """Times that a batch is tried before its rows fail."""
 
+PAUSE: Final = 0.5
+"""Seconds between two of them at the most."""
+
 CLOSING: Final = 5.0
 """Seconds that a close waits for what is not written."""
 
@@ -50,6 +54,9 @@ class Writer(Generic[Row]):
         name: of the store, for logs and tasks.
         write: writes a batch in one transaction, fenced; may be called again for the same rows.
         failed: told of rows that could not be written, with the reason; their futures fail too.
+        patience: seconds that a batch waits for a database that gives no answer, or is not there;
+            with 0 it is only tried again where the connection is lost.
+        most_rows: rows of one batch.
     """
 
     def __init__(
@@ -58,11 +65,16 @@ class Writer(Generic[Row]):
         name: str,
         write: Callable[[asyncpg.Connection[Any], Sequence[Row]], Awaitable[None]],
         failed: Callable[[Sequence[Row], BaseException], None] = lambda _rows, _error: None,
+        *,
+        patience: float = 0,
+        most_rows: int = MOST_ROWS,
     ) -> None:
         self._database = database
         self._name = name
         self._write = write
         self._failed = failed
+        self._patience = patience
+        self._most_rows = most_rows
         self._waiting: deque[tuple[Row, int, asyncio.Future[None]]] = deque()
         self._bytes = 0
         self._writing = 0
@@ -78,6 +90,8 @@ class Writer(Generic[Row]):
 
     async def __aenter__(self) -> Self:
         """Start."""
+        if (meters := self._database.meters) is not None:
+            meters.watch("yukta.postgres.rows.waiting", lambda: len(self), store=self._name)
         self._tasks.spawn(self._run(), f"yukta write {self._name}")
         return self
 
@@ -187,7 +201,7 @@ class Writer(Generic[Row]):
     def _batch(self) -> list[tuple[Row, int, asyncio.Future[None]]]:
         batch: list[tuple[Row, int, asyncio.Future[None]]] = []
         size = 0
-        while self._waiting and len(batch) < MOST_ROWS:
+        while self._waiting and len(batch) < self._most_rows:
             size += self._waiting[0][1]
             if batch and size > MOST_BYTES:
                 break
@@ -195,7 +209,9 @@ class Writer(Generic[Row]):
         return batch
 
     async def _commit(self, rows: Sequence[Row]) -> None:
-        for attempt in range(ATTEMPTS):
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience
+        for attempt in count():
             try:
                 if self._connection is None or self._connection.is_closed():
                     self._connection = await self._database.connect()
@@ -203,18 +219,20 @@ class Writer(Generic[Row]):
                     await self._write(self._connection, rows)
             except StaleLeaderError:
                 self.stale += len(rows)
+                self._database.refused(len(rows))
                 raise
             except Exception as error:
                 cause = error.__cause__ or error
-                again = state_of(cause) in RETRIED or is_lost(cause)
+                again = attempt < ATTEMPTS - 1 and (state_of(cause) in RETRIED or is_lost(cause))
+                again = again or (isinstance(error, StoreUnavailableError) and loop.time() < until)
                 if isinstance(error, StoreUnavailableError) and state_of(cause) not in RETRIED:
                     # It may be in any state; the next attempt has a new one.
                     await self._disconnect()
-                if not again or attempt == ATTEMPTS - 1:
+                if not again:
                     raise
             else:
                 return
-            await asyncio.sleep(0.05 * 2**attempt)
+            await asyncio.sleep(min(0.05 * 2**attempt, PAUSE))
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
