@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("node_id", sa.Text(), nullable=False),
         sa.Column("seq", sa.BigInteger(), nullable=False),
         sa.Column("row", sa.Text(), nullable=False),
+        sa.Column("blobs", sa.Text(), nullable=True),
         sa.PrimaryKeyConstraint(
             "part", "execution_id", "node_id", "seq", name=op.f("node_checkpoint_pkey")
         ),

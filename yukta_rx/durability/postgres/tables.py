@@ -253,9 +253,11 @@ node_checkpoint = Table(
     _text("node_id"),
     _number("seq"),
     _text("row"),
+    _text("blobs", null=True),
     PrimaryKeyConstraint("part", "execution_id", "node_id", "seq"),
 )
-"""A row holds a batch of a node's output; `seq` is counted by the writer, from 1."""
+"""A row holds a batch of a node's output; `seq` is counted by the writer over all runs. `blobs` are
+the hashes of what the row only refers to. Rows behind the `last_seq` of their node do not count."""
 
 node_checkpoint_state = Table(
     "node_checkpoint_state",
