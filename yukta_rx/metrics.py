@@ -211,6 +211,32 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 "DUR-04",
             ),
             _meter(
+                "yukta.postgres.connections.idle",
+                Kind.GAUGE,
+                "Connections of the pool that nobody uses.",
+                "DUR-04",
+            ),
+            _meter(
+                "yukta.postgres.connections.wanted",
+                Kind.GAUGE,
+                "Statements that wait for a connection of the pool.",
+                "DUR-04",
+            ),
+            _meter(
+                "yukta.postgres.rows.waiting",
+                Kind.GAUGE,
+                "Rows that are not committed yet, by the store that writes them.",
+                "DUR-04",
+                labels=("store",),
+            ),
+            _meter(
+                "yukta.store.stale.refused",
+                Kind.COUNTER,
+                "Rows that were not written because another server leads by now.",
+                "DUR-04",
+                "SCL-02",
+            ),
+            _meter(
                 "yukta.store.write.failed",
                 Kind.COUNTER,
                 "Writes of results and events that failed and are tried again.",

@@ -24,6 +24,7 @@ from yukta_rx.control.queries import Page
 from yukta_rx.errors import (
     IdempotencyKeyReusedError,
     NotFoundError,
+    StaleLeaderError,
     StoreUnavailableError,
     UnserialisablePayloadError,
     YuktaError,
@@ -93,6 +94,8 @@ class History:
         self._watchers: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._idle: asyncio.Future[None] | None = None
         self._closing = False
+        self._over = False
+        """Whether another server has the log by now."""
         self.failing = False
         """Whether the last write failed."""
         self.on_left_out: Callable[[str, str], None] = lambda _execution_id, _node_id: None
@@ -205,6 +208,8 @@ class History:
 
     def note(self, event: LogEvent) -> None:
         """Write an event that no run and no command says."""
+        if self._over:
+            return
         if len(self._waiting) >= WAITING and isinstance(event, NodeFinished):
             self._count("node")
             self.on_left_out(event.execution_id, event.node_id)
@@ -280,6 +285,9 @@ class History:
             batch = list(islice(self._waiting, BATCH))
             try:
                 await self._append(batch)
+            except StaleLeaderError as error:
+                self._give_up(error)
+                return
             except Exception as error:
                 self._tell(self._put)
                 self._failed_batch(batch, error)
@@ -297,6 +305,13 @@ class History:
         except UnserialisablePayloadError:
             # Only what a plugin or a client said can be so; a mark stands in its place.
             await self._store.append([_writable(event) for event in batch])
+
+    def _give_up(self, error: StaleLeaderError) -> None:
+        """Another server owns the log: what waits would be refused for ever."""
+        log.error("%d events are not written: %s", len(self._waiting), error)
+        self._over, self.failing = True, False
+        self._waiting.clear()
+        self._tell(self._put)
 
     def _written(self, batch: list[LogEvent]) -> None:
         if self.failing:

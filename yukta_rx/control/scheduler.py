@@ -18,7 +18,13 @@ from yukta_rx.config.run_settings import OnLimit
 from yukta_rx.control.queue_view import QueueView
 from yukta_rx.control.tickets import Outlook, Source, Ticket
 from yukta_rx.control.waiting_line import Cap, Caps, Place, WaitingLine
-from yukta_rx.errors import ConflictError, EngineError, RejectedError, UnavailableError
+from yukta_rx.errors import (
+    ConflictError,
+    EngineError,
+    RejectedError,
+    StoreUnavailableError,
+    UnavailableError,
+)
 from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.status import TaskStatus
 
@@ -35,6 +41,10 @@ log = logging.getLogger(__name__)
 
 SCHEDULER: Final = "scheduler"
 """What stands in place of an execution id where the scheduler itself is meant."""
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+"""Seconds between attempts to claim a start: doubled from the first to the longest."""
 
 _SPAN: Final = 16
 """Ends of runs by which it is guessed when the next slot comes free."""
@@ -286,19 +296,33 @@ class Scheduler(QueueView):
     async def claim(self, ticket: Ticket) -> None:
         """Make a stored start that got a slot this server's own; then it has to begin.
 
+        Waits with the slot for a store that gives no answer: its id was handed out.
+
         Raises:
             ConflictError: it was stopped meanwhile.
             EngineError: it is gone, so somebody else has it.
         """
         execution_id = ticket.place.execution_id
         try:
-            claimed = await self._store.claim(execution_id)
+            claimed = await self._claim(ticket)
         finally:
             self._claiming.pop(execution_id, None)
         if ticket.stopped is not None:
             raise ticket.stopped
         if claimed is None:
             raise EngineError(f"start {execution_id} got a slot, but is no longer in the queue")
+
+    async def _claim(self, ticket: Ticket) -> QueuedStart | None:
+        execution_id, pause = ticket.place.execution_id, FIRST_PAUSE
+        while True:
+            try:
+                return await self._store.claim(execution_id)
+            except StoreUnavailableError as error:
+                if ticket.stopped is not None:
+                    raise
+                log.warning("start %s waits for the queue's store: %s", execution_id, error)
+            await self._clock.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
 
     async def forget(self, ticket: Ticket) -> None:
         """Let the store forget a start that was refused; that it cannot is only logged."""

@@ -32,7 +32,7 @@ from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.control.approvals import Approvals
@@ -94,6 +94,8 @@ class Starter:
         self._starting = 0
         self._none_starting = asyncio.Event()
         self._none_starting.set()
+        self.refusal: Callable[[], YuktaError | None] = lambda: None
+        """What every start is refused with for the moment; None if it may be admitted."""
         self.live: dict[str, Run] = {}
         """Runs that have not ended, by execution id; those that runs started are among them."""
 
@@ -144,6 +146,8 @@ class Starter:
     ) -> PendingStart:
         """Plan a start and let it in: its run has begun, or it waits for its slot."""
         self.scheduler.check_open(request.session_id, request.workflow_id)
+        if (refusal := self.refusal()) is not None:
+            raise refusal
         self._starting += 1
         self._none_starting.clear()
         try:

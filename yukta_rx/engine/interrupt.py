@@ -27,7 +27,6 @@ def is_calm(run: Run) -> bool:
     )
 
 
-def interrupt(run: Run) -> None:
+def interrupt(run: Run, detail: str = "the server was shut down while it ran") -> None:
     """End a run at once as if the server had died: ABORTED, so that it can be resumed."""
-    detail = "the server was shut down while it ran"
     run.end_with(TaskStatus.ABORTED, {"code": "aborted", "detail": detail})

@@ -1,7 +1,8 @@
 """WriteBehind: what goes to a store in order, by one task, so that nobody on the loop waits for it.
 
 What waits is written together. A write that fails is tried again until it is done, with pauses that
-grow; nothing is left out meanwhile. Who puts things in asks `full` and has to slow down then.
+grow; nothing is left out meanwhile. Who puts things in asks `full` and has to slow down then. Once
+another server leads nothing is written any more: it would be refused for ever.
 
 Features: OBS-01, OBS-03.
 """
@@ -13,6 +14,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, Generic, Self, TypeVar
 
+from yukta_rx.errors import StaleLeaderError
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
@@ -79,6 +81,8 @@ class WriteBehind(Generic[T]):
         self._watchers: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._idle: asyncio.Future[None] | None = None
         self._closing = False
+        self._over = False
+        """Whether another server leads by now."""
         self._error: Exception | None = None
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
 
@@ -102,6 +106,8 @@ class WriteBehind(Generic[T]):
 
     def put(self, item: T, weight: int) -> None:
         """Have something written."""
+        if self._over:
+            return
         self.waiting.append((item, weight))
         self.weight += weight
         self._put += 1
@@ -138,6 +144,9 @@ class WriteBehind(Generic[T]):
             batch = self._batch()
             try:
                 await self._write(batch)
+            except StaleLeaderError as error:
+                self._give_up(error)
+                return
             except Exception as error:
                 self._failed(error)
                 await self._clock.sleep(pause)
@@ -165,6 +174,16 @@ class WriteBehind(Generic[T]):
         self._done += count
         self._tell()
         if self.full and 2 * self.weight <= self._limit:
+            self.full = False
+            self.on_room()
+
+    def _give_up(self, error: StaleLeaderError) -> None:
+        log.error("%d %s are not written: %s", len(self.waiting), self._what, error)
+        self._over, self.failing, self._done = True, False, self._put
+        self.waiting.clear()
+        self.weight = 0
+        self._tell()
+        if self.full:
             self.full = False
             self.on_room()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from yukta_rx.durability.stores.histories import Turn
-from yukta_rx.errors import StoreUnavailableError, YuktaError
+from yukta_rx.errors import StaleLeaderError, StoreUnavailableError, YuktaError
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
@@ -187,6 +187,10 @@ class Histories:
                     wait = min(LONGEST_WAIT, 2 * wait)
                     if last:
                         return
+        except StaleLeaderError as error:
+            log.error("%d turns are not saved: %s", self._count, error)
+            self._unsaved.clear()
+            self._count = 0
         finally:
             self._saving = False
 

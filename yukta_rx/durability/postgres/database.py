@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 import asyncpg
 
 from yukta_rx.durability.postgres.fence import hold_fence
-from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -67,6 +67,8 @@ class Database:
     Attributes:
         part: see above.
         epoch: the fencing number of this server, which all its writes carry; 0 before it leads.
+        meters: see above.
+        on_stale: called when a write was refused because another server leads.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class Database:
         self.epoch = 0
         self._url = url
         self._size = size
-        self._meters = meters
+        self._waiting = 0
+        self.meters = meters
+        self.on_stale: Callable[[], None] = lambda: None
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def __aenter__(self) -> Self:
@@ -89,8 +93,10 @@ class Database:
             self._pool = await asyncpg.create_pool(
                 self._url, min_size=1, max_size=self._size, **self._options()
             )
-        if self._meters is not None:
-            self._meters.watch("yukta.postgres.connections", self._connections)
+        if self.meters is not None:
+            self.meters.watch("yukta.postgres.connections", lambda: self._connections()[0])
+            self.meters.watch("yukta.postgres.connections.idle", lambda: self._connections()[1])
+            self.meters.watch("yukta.postgres.connections.wanted", lambda: self._waiting)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -119,8 +125,16 @@ class Database:
             },
         }
 
-    def _connections(self) -> int:
-        return 0 if self._pool is None else self._pool.get_size()
+    def _connections(self) -> tuple[int, int]:
+        """How many there are, and how many of them nobody uses."""
+        pool = self._pool
+        return (0, 0) if pool is None else (pool.get_size(), pool.get_idle_size())
+
+    def refused(self, rows: int = 1) -> None:
+        """Take note of writes that were refused because another server leads."""
+        if self.meters is not None:
+            self.meters.counter("yukta.store.stale.refused").add(rows)
+        self.on_stale()
 
     async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
         """A connection of its own, outside the pool; the caller closes it.
@@ -197,6 +211,9 @@ class Database:
                         transaction = await hold_fence(made, self.part, self.epoch)
                     brought.append(await work(made))
                 return brought[0]
+            except StaleLeaderError:
+                self.refused()
+                raise
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
                 lost = is_lost(error)
                 if lost and brought:
@@ -243,8 +260,15 @@ class Database:
     async def _acquired(self) -> AsyncIterator[Any]:
         if self._pool is None:
             raise StoreUnavailableError("the database is not open", store="postgres")
-        async with self._pool.acquire(timeout=CONNECT) as made:
+        self._waiting += 1
+        try:
+            made = await self._pool.acquire(timeout=CONNECT)
+        finally:
+            self._waiting -= 1
+        try:
             yield made
+        finally:
+            await self._pool.release(made)
 
 
 # --- what failures mean --------------------------------------------------------------------------

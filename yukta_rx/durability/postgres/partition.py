@@ -3,7 +3,8 @@
 The leader holds an advisory lock on a connection of its own for as long as it lives, and raises
 the epoch before it writes anything else. The lock goes with the connection, so a server that died
 is followed at once; the epoch goes with nobody, so what a server that lost its connection still
-writes is refused by the fence.
+writes is refused by the fence. A database that gives no answer is not one that was lost: the lock
+is kept for a while, since somebody else would get it.
 
 Feature: DUR-04.
 """
@@ -20,7 +21,7 @@ from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from yukta_rx.durability.postgres.database import Database
 
@@ -33,8 +34,22 @@ PATIENCE: Final = 5.0
 LOOK: Final = 1.0
 """Seconds between two looks at the connection."""
 
+DOUBT: Final = 2.0
+"""Seconds without an answer after which nobody knows whether the lock is still held."""
+
 PAUSE: Final = 0.1
 """Seconds between two attempts to get the lock."""
+
+GONE_AFTER: Final = (
+    ("idle_session_timeout", 0),
+    ("tcp_keepalives_idle", 2),
+    ("tcp_keepalives_interval", 1),
+    ("tcp_keepalives_count", 3),
+    ("tcp_user_timeout", 5000),
+)
+"""The connection lives as long as the server, and no longer where its whole machine is gone."""
+
+_LEADER: Final = "SELECT epoch, holder FROM leader_epoch WHERE part = $1"
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +60,14 @@ class PartitionLock:
     Args:
         database: gets its epoch from here.
         holder: this server, for people.
-        lost: called when the connection is gone: nothing may be admitted until `regained`.
-        regained: called when the lock is held again, and nobody led meanwhile.
+        lost: called when the connection is gone, or gives no answer: nothing may be admitted until
+            `regained`.
+        regained: called when it is known again that the lock is held, and nobody led meanwhile.
         stale: called once when somebody else led meanwhile: this server has to stop.
+
+    Attributes:
+        held: whether this server leads, as far as it knows.
+        leader: who leads, if it was told to stop.
     """
 
     def __init__(
@@ -68,6 +88,7 @@ class PartitionLock:
         self._gone: asyncio.Event = asyncio.Event()
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
         self.held = False
+        self.leader: str | None = None
 
     async def __aenter__(self) -> Self:
         """Take the lock, and raise the epoch.
@@ -84,6 +105,8 @@ class PartitionLock:
             self._drop()
             raise
         self.held = True
+        # A write that is refused says so before this looks.
+        database.on_stale = lambda: self._gone.set()
         log.info("partition %d is led with epoch %d", database.part, database.epoch)
         self._tasks.spawn(self._watch(), "yukta partition lock")
         return self
@@ -104,8 +127,8 @@ class PartitionLock:
             connection = await self._database.connect()
             try:
                 with failing():
-                    # It lives as long as the server, and is asked now and then.
-                    await connection.execute("SET idle_session_timeout = 0")
+                    for name, value in GONE_AFTER:
+                        await connection.execute(f"SET {name} = {value}")
                     taken = await connection.fetchval(
                         "SELECT pg_try_advisory_lock($1, $2)", LOCK, part
                     )
@@ -142,48 +165,71 @@ class PartitionLock:
             except TimeoutError:
                 if await self._answers():
                     continue
-            self.held = False
             self._drop()
             log.error("the connection that holds partition %d is lost", self._database.part)
-            self._lost()
+            self._doubt()
             if not await self._again():
                 return
 
     async def _answers(self) -> bool:
+        """Whether the lock is held; asks, and says that nobody knows where that takes long."""
+        asking = asyncio.get_running_loop().create_future()
+        self._tasks.spawn(self._ask(self._connection, asking), "yukta partition lock answers")
+        await asyncio.wait((asking,), timeout=DOUBT)
+        if not asking.done():
+            log.warning("the database gives no answer for %g s", DOUBT)
+            self._doubt()
+        there: bool = await asking
+        if there and not self.held:
+            self._sure()
+        return there
+
+    async def _ask(self, connection: Any, answer: asyncio.Future[bool]) -> None:
+        there = True
         try:
-            async with asyncio.timeout(COMMAND):
-                with failing():
-                    await self._connection.fetchval("SELECT 1")
-        except (StoreUnavailableError, TimeoutError):
-            return False
-        return True
+            with failing():
+                await connection.fetchval("SELECT 1", timeout=COMMAND)
+        except StoreUnavailableError:
+            there = False
+        if not answer.done():
+            answer.set_result(there)
+
+    def _doubt(self) -> None:
+        if self.held:
+            self.held = False
+            self._lost()
+
+    def _sure(self) -> None:
+        self.held = True
+        log.warning("partition %d is led as before", self._database.part)
+        self._regained()
 
     async def _again(self) -> bool:
         """Take the lock once more; False if somebody else led meanwhile."""
         database = self._database
         while True:
             try:
-                epoch = await database.fetchval(
-                    "SELECT epoch FROM leader_epoch WHERE part = $1", database.part
-                )
+                epoch, holder = await self._leader(database.fetchrow)
                 if epoch == database.epoch:
                     await self._take(0)
                     with failing():
-                        epoch = await self._connection.fetchval(
-                            "SELECT epoch FROM leader_epoch WHERE part = $1", database.part
-                        )
+                        epoch, holder = await self._leader(self._connection.fetchrow)
             except StoreUnavailableError:
+                self._drop()
                 await asyncio.sleep(PAUSE)
                 continue
             if epoch != database.epoch:
                 self._drop()
-                log.error("another server leads partition %d by now", database.part)
+                self.leader = holder
+                log.error("%s leads partition %d by now", holder, database.part)
                 self._stale()
                 return False
-            self.held = True
-            log.warning("partition %d is held again, with epoch %d", database.part, epoch)
-            self._regained()
+            self._sure()
             return True
+
+    async def _leader(self, fetchrow: Callable[..., Awaitable[Any]]) -> tuple[int, str]:
+        row = await fetchrow(_LEADER, self._database.part)
+        return (0, "nobody") if row is None else (row[0], row[1])
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
