@@ -41,6 +41,7 @@ class Crashes:
         prepared: the workflow.
         delay: seconds that a write takes; None: none.
         row: messages in a row.
+        settings: of the runs.
         before: told of each run before it is executed.
     """
 
@@ -50,11 +51,13 @@ class Crashes:
         *,
         delay: float | None = None,
         row: int = 4,
+        settings: Settings | None = None,
         before: Callable[[Run], None] = lambda _run: None,
     ) -> None:
         self.prepared = prepared
         self.delay = delay
         self.row = row
+        self.settings = settings or Settings()
         self.before = before
         self.results: list[Any] = []
         self.failures = 0
@@ -66,7 +69,7 @@ class Crashes:
         self.results = []
         made = Run(
             self.prepared,
-            settings=Settings(),
+            settings=self.settings,
             publish=self.results.append,
             execution_id=name,
             lineage="lineage",

@@ -119,7 +119,7 @@ def plan_resume(
 
 def by_message(node: PreparedNode) -> bool:
     """Whether a node can go on behind some inputs: what it does for one depends on no other."""
-    return node.spec.kind is PluginKind.TRIGGER or node.spec.by_message
+    return node.spec.kind is PluginKind.TRIGGER or node.goes_on
 
 
 def _check_triggers(prepared: PreparedWorkflow, known: Mapping[str, NodeCheckpoint]) -> None:

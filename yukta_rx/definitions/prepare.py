@@ -85,6 +85,12 @@ class PreparedNode:
         """Id of the node."""
         return self.node.node_id
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a run that goes on after a crash need not repeat the messages it had finished."""
+        anew, options = self.spec.anew, self.node.config.model_extra or {}
+        return self.spec.by_message and not (anew is not None and anew(options))
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedWorkflow:

@@ -161,8 +161,7 @@ def by_message(node: NodeRuntime) -> bool:
 
     NULL_TERMINAL could, but does nothing that would be worth a record.
     """
-    spec = node.prepared.spec
-    return spec.by_message and spec.type != NULL_TERMINAL
+    return node.prepared.goes_on and node.prepared.spec.type != NULL_TERMINAL
 
 
 class _Keeper:

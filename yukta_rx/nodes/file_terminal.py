@@ -12,7 +12,7 @@ from yukta_rx.nodes._output_files import OutputFiles
 from yukta_rx.plugins.contract import ConfigFault, Message, NodeContext, PluginConfig, terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 
@@ -54,10 +54,16 @@ def _close(cfg: FileTerminalConfig | None, ctx: NodeContext) -> None:
         ctx.state.close()
 
 
+def _anew(config: Mapping[str, Any]) -> bool:
+    # The new file of a run that was cut off is gone.
+    return bool(config.get("mode", "APPEND") != "APPEND")
+
+
 @terminal(
     "FILE_TERMINAL",
     config=FileTerminalConfig,
     pure=True,
+    anew=_anew,
     check=_check,
     open=_open,
     finish=_finish,
@@ -75,7 +81,8 @@ def file_terminal(msg: Message, cfg: FileTerminalConfig, ctx: NodeContext) -> No
 
     The path may depend on the message; at most 64 files are open at a time. REPLACE writes beside
     the file and renames when all input is worked off, so that readers see the old or the new file,
-    whole; a run that fails changes nothing. With several files, each is renamed on its own.
+    whole; a run that fails changes nothing. With several files, each is renamed on its own. A run
+    that goes on after a crash adds what was not finished, and makes a new file anew.
 
     Raises:
         BadInputError: the file may not be written, or the payload not in this format.

@@ -203,6 +203,7 @@ def terminal(
     type: str,
     *,
     stateful: bool = False,
+    anew: Callable[[Mapping[str, Any]], bool] | None = None,
     finish: Callable[..., Any] | None = None,
     **common: Unpack[Declared],
 ) -> Callable[[F], F]:
@@ -213,6 +214,9 @@ def terminal(
     Args:
         type: the name in workflow documents.
         stateful: it keeps state between messages, so it cannot run on a worker.
+        anew: a function of the options as they stand in the document: whether a run that goes on
+            after a crash has to give it all messages again, since what it made of those before
+            the crash is gone.
         finish: called with (cfg, ctx) once the input has ended well and every call has returned,
             before the node ends SUCCESS; what it raises fails the node. May be `async`.
         common: see `Declared`.
@@ -224,7 +228,7 @@ def terminal(
 
     def declare(fn: F) -> F:
         shape = function_shape(fn, 3, "(msg, cfg, ctx)")
-        own = {"stateful": stateful, "finish": finish}
+        own = {"stateful": stateful, "anew": anew, "finish": finish}
         return _attach(fn, _spec(fn, type, PluginKind.TERMINAL, shape, common, own))
 
     return declare

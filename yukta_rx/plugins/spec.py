@@ -71,6 +71,7 @@ class PluginSpec:
             a resumed run need not repeat what is finished.
         settles: of a stream plugin: what it emits names all that it was made of as its causes,
             and it keeps nothing of that.
+        anew: whether a resumed run has to give it all inputs again, so configured.
         signals: it waits for signals.
         calls: name of the `fixed()` option that says how many messages an async plugin works on
             at once; empty leaves that to `engine.concurrency`.
@@ -100,6 +101,7 @@ class PluginSpec:
     stateful: bool = False
     independent: bool = False
     settles: bool = False
+    anew: Callable[[Mapping[str, Any]], bool] | None = None
     signals: bool = False
     calls: str = ""
     replayable: bool = False
