@@ -15,11 +15,14 @@ from yukta_rx.durability.file._folder import Folder
 from yukta_rx.durability.file.definitions import FileWorkflowDefinitionStore
 from yukta_rx.durability.memory import definitions as module
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
+from yukta_rx.durability.postgres.definitions import PostgresWorkflowDefinitionStore
 from yukta_rx.durability.stores.definitions import retained
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from yukta_rx.durability.postgres.database import Database
 
 pytestmark = pytest.mark.feature("DEF-01")
 
@@ -54,6 +57,20 @@ class TestFile(DefinitionContract):
 
     def lose(self, store: Any) -> None:
         store.catalog.close()
+
+
+@pytest.mark.durable
+class TestPostgres(DefinitionContract):
+    """In PostgreSQL."""
+
+    @pytest.fixture
+    async def store(self, postgres: Database) -> PostgresWorkflowDefinitionStore:
+        store = PostgresWorkflowDefinitionStore(postgres)
+        await store.open()
+        return store
+
+    def lose(self, store: Any) -> None:
+        store.database._pool.terminate()
 
 
 # --- the suite itself ----------------------------------------------------------------------------

@@ -13,10 +13,14 @@ from yukta_rx.durability.file.definitions import FileWorkflowDefinitionStore
 from yukta_rx.durability.file.sessions import FileSessionConfigStore
 from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
 from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
+from yukta_rx.durability.postgres.definitions import PostgresWorkflowDefinitionStore
+from yukta_rx.durability.postgres.sessions import PostgresSessionConfigStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from yukta_rx.durability.postgres.database import Database
 
 pytestmark = pytest.mark.feature("DUR-05")
 
@@ -59,6 +63,20 @@ class TestFile(SessionContract):
 
     def lose(self, stores: Any) -> None:
         stores.definitions.catalog.close()
+
+
+@pytest.mark.durable
+class TestPostgres(SessionContract):
+    """In PostgreSQL."""
+
+    @pytest.fixture
+    async def stores(self, postgres: Database) -> Stores:
+        definitions = PostgresWorkflowDefinitionStore(postgres)
+        await definitions.open()
+        return Stores(PostgresSessionConfigStore(definitions), definitions)
+
+    def lose(self, stores: Any) -> None:
+        stores.definitions.database._pool.terminate()
 
 
 # --- the suite itself ----------------------------------------------------------------------------
