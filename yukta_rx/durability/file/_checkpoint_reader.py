@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from yukta_rx.durability.file._checkpoint_lines import body_of, intact
-from yukta_rx.durability.file._checkpoint_records import opened_row
+from yukta_rx.durability.file._checkpoint_lines import body_of, head_of, intact
 from yukta_rx.durability.file._checkpoint_scan import read_at
 from yukta_rx.durability.stores.checkpoints import CheckpointRow, decode_row
+from yukta_rx.durability.stores.claims import opened_row
 from yukta_rx.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class RowReader:
         Raises:
             StoreUnavailableError: one is missing or damaged; names it.
         """
-        return await opened_row(row, line, self._blobs)
+        head = head_of(line)
+        return await opened_row(row, () if head is None else head.blobs, self._blobs)
 
 
 def _of(output: Output) -> str:

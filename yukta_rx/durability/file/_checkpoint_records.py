@@ -6,10 +6,8 @@ Feature: DUR-02.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-from msgspec.structs import replace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from yukta_rx.durability.file._checkpoint_lines import (
     DONE,
@@ -20,21 +18,15 @@ from yukta_rx.durability.file._checkpoint_lines import (
     intact,
     row_line,
 )
-from yukta_rx.durability.stores.blobs import Owner, blob_of, claim, opened
+from yukta_rx.durability.stores.blobs import Owner, blob_of
 from yukta_rx.durability.stores.checkpoints import CheckpointRow, encode_row
+from yukta_rx.durability.stores.claims import STORE, Claims, with_payloads
 from yukta_rx.errors import StoreUnavailableError
-from yukta_rx.model.codec import Blob
 from yukta_rx.streams.faults import as_error
 
 if TYPE_CHECKING:
     from yukta_rx.durability.file._checkpoint_index import Output, Place, Run
-    from yukta_rx.durability.stores.blobs import BlobStore
-
-STORE: Final = "checkpoints"
-"""As the owner of blobs."""
-
-Claims: TypeAlias = Mapping[int, bytes]
-"""Texts of payloads, by the place of their messages in a row."""
+    from yukta_rx.model.codec import Blob
 
 Keep: TypeAlias = Callable[[Owner, str, bytes], None]
 
@@ -121,7 +113,7 @@ class LargeRowRecord(RowRecord):
             self.output.about,
             self._nth,
             (self.messages, self.inputs),
-            encode_row(_with_payloads(self._row, blobs)),
+            encode_row(with_payloads(self._row, blobs)),
             done=self.done,
             blobs=sorted({blob.sha256 for blob in blobs.values()}),
         )
@@ -189,45 +181,3 @@ class CopyRecord(Record):
         if self.nth < 0:
             return self.output.end == self.old
         return self.nth < self.output.rows and self.output.place(self.nth) == self.old
-
-
-# --- payloads that are kept apart ----------------------------------------------------------------
-
-
-def claims_of(row: CheckpointRow, limit: int) -> Claims:
-    """The payloads of a row that are too large for it, by their place among the messages.
-
-    Raises:
-        UnserialisablePayloadError: one cannot be stored.
-    """
-    found = {at: claim(msg.payload, limit) for at, (_, msg) in enumerate(row.messages)}
-    return {at: data for at, data in found.items() if data is not None}
-
-
-def _with_payloads(row: CheckpointRow, payloads: Mapping[int, Any]) -> CheckpointRow:
-    messages = [
-        (port, replace(msg, payload=payloads[at]) if at in payloads else msg)
-        for at, (port, msg) in enumerate(row.messages)
-    ]
-    return CheckpointRow.of(messages, row.inputs, row.group)
-
-
-async def opened_row(row: CheckpointRow, line: bytes, blobs: BlobStore | None) -> CheckpointRow:
-    """The row of a line with the payloads that were kept apart.
-
-    Raises:
-        StoreUnavailableError: one is missing or damaged; names it.
-    """
-    head = head_of(line)
-    if head is None or not head.blobs:
-        return row
-    if blobs is None:
-        raise StoreUnavailableError(
-            f"blob {head.blobs[0]} is a part of this output, and there is no store of blobs"
-        )
-    payloads = {
-        at: await opened(blobs, msg.payload)
-        for at, (_, msg) in enumerate(row.messages)
-        if isinstance(msg.payload, Blob)
-    }
-    return _with_payloads(row, payloads)

@@ -17,7 +17,6 @@ from yukta_rx.durability.file._checkpoint_lines import done_line, row_line
 from yukta_rx.durability.file._checkpoint_log import SEGMENT_BYTES, CheckpointLog, Written
 from yukta_rx.durability.file._checkpoint_reader import RowReader
 from yukta_rx.durability.file._checkpoint_records import (
-    STORE,
     CarryRecord,
     ClearRecord,
     CopyRecord,
@@ -25,7 +24,6 @@ from yukta_rx.durability.file._checkpoint_records import (
     LargeRowRecord,
     Record,
     RowRecord,
-    claims_of,
 )
 from yukta_rx.durability.file._checkpoint_scan import Scan, name_of
 from yukta_rx.durability.file._quarantine import Quarantine
@@ -37,6 +35,7 @@ from yukta_rx.durability.stores.checkpoints import (
     NodeCheckpoint,
     encode_row,
 )
+from yukta_rx.durability.stores.claims import STORE, claims_of
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 from yukta_rx.streams.aio import Tasks
 

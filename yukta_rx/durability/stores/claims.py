@@ -1,0 +1,73 @@
+"""Rows of outputs whose large payloads are kept apart: what is, and how a row is whole again.
+
+Feature: DUR-02.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from msgspec.structs import replace
+
+from yukta_rx.durability.stores.blobs import claim, opened
+from yukta_rx.durability.stores.checkpoints import CheckpointRow
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.model.codec import Blob
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from yukta_rx.durability.stores.blobs import BlobStore
+
+STORE: Final = "checkpoints"
+"""As the owner of blobs."""
+
+Claims: TypeAlias = Mapping[int, bytes]
+"""Texts of payloads, by the place of their messages in a row."""
+
+
+def claims_of(row: CheckpointRow, limit: int) -> Claims:
+    """The payloads of a row that are too large for it, by their place among the messages.
+
+    Raises:
+        UnserialisablePayloadError: one cannot be stored.
+    """
+    found = {at: claim(msg.payload, limit) for at, (_, msg) in enumerate(row.messages)}
+    return {at: data for at, data in found.items() if data is not None}
+
+
+def with_payloads(row: CheckpointRow, payloads: Mapping[int, Any]) -> CheckpointRow:
+    """A row with other payloads at some places."""
+    messages = [
+        (port, replace(msg, payload=payloads[at]) if at in payloads else msg)
+        for at, (port, msg) in enumerate(row.messages)
+    ]
+    return CheckpointRow.of(messages, row.inputs, row.group)
+
+
+async def opened_row(
+    row: CheckpointRow, hashes: Sequence[str], blobs: BlobStore | None
+) -> CheckpointRow:
+    """A row with the payloads that were kept apart.
+
+    Args:
+        row: as it is stored.
+        hashes: of what it refers to.
+        blobs: where that is.
+
+    Raises:
+        StoreUnavailableError: one is missing or damaged; names it.
+    """
+    if not hashes:
+        return row
+    if blobs is None:
+        raise StoreUnavailableError(
+            f"blob {hashes[0]} is a part of this output, and there is no store of blobs"
+        )
+    payloads = {
+        at: await opened(blobs, msg.payload)
+        for at, (_, msg) in enumerate(row.messages)
+        if isinstance(msg.payload, Blob)
+    }
+    return with_payloads(row, payloads)
