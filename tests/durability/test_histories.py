@@ -10,10 +10,13 @@ from tests.contract.catching import broken_guarantees
 from tests.contract.histories import HistoryContract
 from yukta_rx.durability.file.histories import FILE, FileHistoryStore
 from yukta_rx.durability.memory.histories import MemoryHistoryStore
+from yukta_rx.durability.postgres.histories import PostgresHistoryStore
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from yukta_rx.durability.postgres.database import Database
 
 pytestmark = pytest.mark.feature("DUR-04")
 
@@ -58,6 +61,19 @@ class TestFile(HistoryContract):
 
     def lose(self, store: Any) -> None:
         (self.folder / FILE).unlink()
+
+
+@pytest.mark.durable
+class TestPostgres(HistoryContract):
+    """In PostgreSQL."""
+
+    @pytest.fixture
+    async def store(self, postgres: Database) -> AsyncIterator[PostgresHistoryStore]:
+        async with PostgresHistoryStore(postgres) as store:
+            yield store
+
+    def lose(self, store: Any) -> None:
+        store._database._pool.terminate()
 
 
 # --- the suite itself ----------------------------------------------------------------------------

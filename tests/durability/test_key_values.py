@@ -11,6 +11,7 @@ from tests.contract.catching import broken_guarantees
 from tests.contract.key_values import KeyValueContract
 from yukta_rx.durability.file.key_values import FILE, FileKeyValueStore
 from yukta_rx.durability.memory.key_values import MemoryKeyValueStore
+from yukta_rx.durability.postgres.key_values import PostgresKeyValueStore
 from yukta_rx.durability.stores.effects import EffectKey
 from yukta_rx.durability.stores.key_values import Value
 from yukta_rx.errors import BadInputError, KeyValueFullError
@@ -19,6 +20,8 @@ from yukta_rx.model import codec
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from yukta_rx.durability.postgres.database import Database
 
 pytestmark = pytest.mark.feature("DUR-04")
 
@@ -57,6 +60,19 @@ class TestFile(KeyValueContract):
 
     def lose(self, store: Any) -> None:
         (self.folder / FILE).unlink()
+
+
+@pytest.mark.durable
+class TestPostgres(KeyValueContract):
+    """In PostgreSQL."""
+
+    @pytest.fixture
+    async def store(self, postgres: Database) -> AsyncIterator[PostgresKeyValueStore]:
+        async with PostgresKeyValueStore(postgres) as store:
+            yield store
+
+    def lose(self, store: Any) -> None:
+        store._database._pool.terminate()
 
 
 # --- the suite itself ----------------------------------------------------------------------------
