@@ -88,8 +88,11 @@ class PreparedNode:
     @property
     def goes_on(self) -> bool:
         """Whether a run that goes on after a crash need not repeat the messages it had finished."""
-        anew, options = self.spec.anew, self.node.config.model_extra or {}
-        return self.spec.by_message and not (anew is not None and anew(options))
+        anew = self.spec.anew
+        if anew is None:
+            # What is done in the end takes all of them.
+            return self.spec.by_message and self.spec.finish is None
+        return self.spec.by_message and not anew(self.node.config.model_extra or {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,7 +216,7 @@ def terminal(
         stateful: it keeps state between messages, so it cannot run on a worker.
         anew: a function of the options as they stand in the document: whether a run that goes on
             after a crash has to give it all messages again, since what it made of those before
-            the crash is gone.
+            the crash is gone. By default one with `finish` gets them, another does not.
         finish: called with (cfg, ctx) once the input has ended well and every call has returned,
             before the node ends SUCCESS; what it raises fails the node. May be `async`.
         common: see `Declared`.
