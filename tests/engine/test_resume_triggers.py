@@ -56,13 +56,15 @@ async def test_nothing_leaves_a_trigger_before_it_is_written(world: Any, kind: s
 @virtual_time
 async def test_a_trigger_that_cannot_be_had_again_goes_on_with_the_next_number(world: Any) -> None:
     rounds: list[int] = []
+    headers: list[Any] = []
 
     @trigger("TICK", pure=True)
     async def tick(cfg: Any, ctx: Any) -> Any:
         """Three ticks of this round."""
         rounds.append(len(rounds))
+        headers.append(dict(ctx.emitted_headers))
         for n in range(3):
-            yield {"round": rounds[-1], "n": n}
+            yield Message.of({"round": rounds[-1], "n": n}, {"last": n})
 
     crashes = crashes_of(world, {"in": "TICK", "out": "COLLECT_TERMINAL"}, "in>out", tick, row=1)
     store = LoggedCheckpointStore()
@@ -78,6 +80,7 @@ async def test_a_trigger_that_cannot_be_had_again_goes_on_with_the_next_number(w
     assert [message_id for message_id, _ in shown][:known] == ids[:known]
     assert len({message_id for message_id, _ in shown}) == known + 3
     assert [payload["round"] for _, payload in shown] == [0] * known + [1] * 3
+    assert headers == [{}, {"last": known - 1}]
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,17 @@ async def test_the_request_says_what_it_wants_and_where_to_begin(web, listen) ->
     assert "last-event-id" not in second
 
 
+@pytest.mark.feature("DUR-03")
+async def test_a_run_that_goes_on_begins_behind_the_last_event_on_its_record(web, listen) -> None:
+    url = await web.serve({"status": 204})
+    listen.b.ctx.emitted_headers = {"sse.id": "97"}
+
+    await listen.all(f"{url}/s", lastEventId="41")
+
+    [(_, _, headers, _)] = web.requests
+    assert headers["last-event-id"] == "97"
+
+
 # --- connecting again ----------------------------------------------------------------------------
 
 
