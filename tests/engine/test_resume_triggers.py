@@ -57,12 +57,14 @@ async def test_nothing_leaves_a_trigger_before_it_is_written(world: Any, kind: s
 async def test_a_trigger_that_cannot_be_had_again_goes_on_with_the_next_number(world: Any) -> None:
     rounds: list[int] = []
     headers: list[Any] = []
+    before: list[Any] = []
 
     @trigger("TICK", pure=True)
     async def tick(cfg: Any, ctx: Any) -> Any:
         """Three ticks of this round."""
         rounds.append(len(rounds))
         headers.append(dict(ctx.emitted_headers))
+        before.append(ctx.emitted())
         for n in range(3):
             yield Message.of({"round": rounds[-1], "n": n}, {"last": n})
 
@@ -81,6 +83,7 @@ async def test_a_trigger_that_cannot_be_had_again_goes_on_with_the_next_number(w
     assert len({message_id for message_id, _ in shown}) == known + 3
     assert [payload["round"] for _, payload in shown] == [0] * known + [1] * 3
     assert headers == [{}, {"last": known - 1}]
+    assert before == [(0, None), (known, {"round": 0, "n": known - 1})]
 
 
 @pytest.mark.parametrize(

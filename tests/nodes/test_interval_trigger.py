@@ -128,3 +128,17 @@ def test_wrong_options_are_named(config, option) -> None:
     (fault,) = check_config(spec_of(interval_trigger), config)
 
     assert fault.option == option
+
+
+@pytest.mark.feature("DUR-03")
+async def test_a_run_that_goes_on_counts_on(bench) -> None:
+    b = bench()
+    # Three ticks, of which the last had number 4.
+    b.ctx.emitted = lambda: (3, {"tick": 4})
+    task = asyncio.ensure_future(consume(b, ticking(b, everyMs=100, count=5)))
+
+    await b.base.advance(1)
+
+    assert await task == [(0.0, 5), (0.1, 6)]
+    b.ctx.emitted = lambda: (5, {"tick": 6})
+    assert await consume(b, ticking(b, everyMs=100, count=5)) == []

@@ -94,8 +94,9 @@ class OpenPlugins:
         """
         if recorded is not None:
             node.prelude = Prelude(node, recorded)
-            if node.prelude.given is not None:
-                context.emitted_headers = node.prelude.given.headers
+            if (given := node.prelude.given) is not None:
+                context.emitted_headers = given.headers
+                context.emitted = given.emitted
         call = PluginCall(
             node.prepared,
             context,

@@ -282,7 +282,7 @@ class _Sorting:
 class GivenBefore:
     """What a trigger gave before the run went on."""
 
-    __slots__ = ("_digests", "_node_id", "_replayable", "headers")
+    __slots__ = ("_digests", "_last", "_node_id", "_replayable", "headers")
 
     def __init__(self, node_id: str, *, replayable: bool) -> None:
         self._node_id = node_id
@@ -290,6 +290,7 @@ class GivenBefore:
         self._digests = bytearray()
         self.headers: dict[str, Any] = {}
         """The last value of each header."""
+        self._last: Any = None
 
     @property
     def count(self) -> int:
@@ -299,8 +300,13 @@ class GivenBefore:
     def add(self, port: str | None, messages: Iterable[Message]) -> None:
         """It gave these."""
         for msg in messages:
+            self._last = msg.payload
             self._digests += _digest(port, msg) if self._replayable else bytes(DIGEST)
             self.headers.update(msg.headers)
+
+    def emitted(self) -> tuple[int, Any]:
+        """How many messages, and the payload of the last one."""
+        return self.count, self._last
 
     def numbered(self, made: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
         """`made`, which makes a message of a number and a value, for values that come now.

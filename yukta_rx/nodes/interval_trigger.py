@@ -42,11 +42,15 @@ async def interval_trigger(
 
     Tick `i` is due `i` intervals after the first, so delays never add up. While nobody asks for
     one, ticks are skipped: their numbers are missing, and they are counted as `skipped`. Pauses
-    of the node or the run do not count as time.
+    of the node or the run do not count as time. After a crash the next tick comes at once; numbers
+    go on, and so does `count`.
     """
     every = cfg.every_ms / 1000
-    began = ctx.clock.now()
-    tick = emitted = 0
+    emitted, last = ctx.emitted()
+    if emitted == cfg.count:
+        return
+    tick = last["tick"] + 1 if emitted else 0
+    began = ctx.clock.now() - tick * every
     while True:
         early = began + tick * every - ctx.clock.now()
         if early > 0:

@@ -78,6 +78,10 @@ class SecretSource(Protocol):
         """
 
 
+def _nothing() -> tuple[int, Any]:
+    return 0, None
+
+
 class NodeContext:
     """What the engine hands to a plugin: one object per node and run, made by the engine.
 
@@ -100,6 +104,8 @@ class NodeContext:
         traceparent: what the run is a part of, as W3C trace context; None if of nothing.
         emitted_headers: of a trigger, where its run goes on after a crash: the last value of each
             header that it emitted before; empty in any other run.
+        emitted: of such a trigger, gives how many messages it emitted before, and the payload of
+            the last one; 0 and None in any other run.
         cancelled: True once the node is to stop; a long blocking call should look at it.
         state: whatever the plugin wants to keep from `open` to `close`; None at first.
         stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
@@ -123,6 +129,7 @@ class NodeContext:
         "beats",
         "cancelled",
         "clock",
+        "emitted",
         "emitted_headers",
         "execution_id",
         "lineage",
@@ -172,6 +179,7 @@ class NodeContext:
         self.secrets = secrets
         self.traceparent = traceparent
         self.emitted_headers: Mapping[str, Any] = {}
+        self.emitted: Callable[[], tuple[int, Any]] = _nothing
         self.state: Any = None
         self.stream_plugin: Any = None
         self.attempt = 1
