@@ -36,6 +36,7 @@ from yukta_rx.control.scheduler import Scheduler
 from yukta_rx.control.seat import Floor
 from yukta_rx.control.sequencer import Sequencer
 from yukta_rx.control.starter import Outlets, Starter, StartRequest
+from yukta_rx.control.stepping_down import SteppingDown
 from yukta_rx.control.supervisors import SupervisorHost
 from yukta_rx.definitions.prepare import Preparer
 from yukta_rx.definitions.service import DefinitionService
@@ -172,8 +173,9 @@ class Engine:
         opened = open_stores(settings, pool.call, self.meters, self.instance_id)
         self.stores = await self._stack.enter_async_context(opened)
         self._stack.push_async_callback(self.readiness.close)
-        for switch, folder in self.stores.folders.items():
-            self.readiness.watch(switch, folder.check)
+        for name, check in self.stores.checks.items():
+            self.readiness.watch(name, check)
+        self.readiness.check("postgres", self.stores.leading.why_not)
         await self._observe(clock)
         starter = self._starter = await self._admit(clock, pool)
         self._control(clock, starter, found)
@@ -335,6 +337,8 @@ class Engine:
         self._stack.push_async_callback(self._reopening.close)
         self.history.on_end = self._reopening.ended
         await self._reopening.run()
+        stepping = SteppingDown(self.stores.leading, self.leadership, starter, self._reopening)
+        self._stack.push_async_callback(stepping.close)
 
     async def __aexit__(self, *exc: object) -> None:
         """Stop what runs, then the background, in this order."""

@@ -10,11 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from yukta_rx.config.checks import require, store_types
 from yukta_rx.config.settings import StoreType
 from yukta_rx.durability.matrix import durability_matrix
+from yukta_rx.durability.stores.leading import Leading
 from yukta_rx.errors import ConfigError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.durability.file._folder import Folder
+    from yukta_rx.durability.file.blobs import FileBlobStore
+    from yukta_rx.durability.postgres.database import Database
     from yukta_rx.durability.stores.archive import ExecutionArchiveStore
     from yukta_rx.durability.stores.checkpoints import NodeCheckpointStore
     from yukta_rx.durability.stores.definitions import WorkflowDefinitionStore
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
     from yukta_rx.metrics import Meters
 
 log = logging.getLogger(__name__)
+
+_DRIVERS: Final = ("asyncpg", "sqlalchemy", "alembic")
+"""What the extra `postgres` installs."""
 
 Offload = Callable[..., Awaitable[Any]]
 
@@ -57,11 +64,11 @@ S = TypeVar("S", bound=_Started)
 
 
 def check_settings(settings: Settings) -> tuple[str, ...]:
-    """Refuse settings that this version cannot honour; the warnings of the others.
+    """Refuse settings that cannot be honoured here; the warnings of the others.
 
     Raises:
-        ConfigError: settings contradict each other, or ask for a store that is not there; lists
-            all of them.
+        ConfigError: settings contradict each other, or ask for what is not installed; lists all
+            of them.
     """
     warnings = require(settings)
     if absent := refused_stores(settings):
@@ -70,12 +77,13 @@ def check_settings(settings: Settings) -> tuple[str, ...]:
 
 
 def refused_stores(settings: Settings) -> list[str]:
-    """The settings that ask for a store which this version does not have, a sentence each."""
+    """The settings that ask for a store whose packages are not installed, a sentence each."""
+    missing = [name for name in _DRIVERS if find_spec(name) is None]
     return [
-        f"yukta.{store}.store-type = {kind}: this version has no PostgreSQL store yet;"
-        " file and memory are there"
+        f"yukta.{store}.store-type = {kind} needs {', '.join(missing)}:"
+        " pip install 'yukta_rx[postgres]'"
         for store, kind in store_types(settings).items()
-        if kind is StoreType.POSTGRES
+        if kind is StoreType.POSTGRES and missing
     ]
 
 
@@ -97,6 +105,8 @@ class Stores:
         key_values: the entries of KV_STORE.
         histories: the conversations of SESSION_MEMORY.
         folders: the folders of file stores, by the switch that put stores there.
+        leading: whether the stores are this server's own, or another one leads by now.
+        database: where those of PostgreSQL are, None if there are none.
     """
 
     definitions: WorkflowDefinitionStore
@@ -112,6 +122,15 @@ class Stores:
     key_values: KeyValueStore
     histories: HistoryStore
     folders: Mapping[str, Folder]
+    leading: Leading = field(default_factory=Leading)
+    database: Database | None = None
+
+    @property
+    def checks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
+        """What finds out whether stores answer, by what is shown of them; it raises if not."""
+        found: dict[str, Callable[[], Awaitable[object]]]
+        found = {switch: folder.check for switch, folder in self.folders.items()}
+        return found | ({} if self.database is None else {"postgres": self.database.check})
 
     @property
     def quarantined(self) -> Sequence[Quarantined]:
@@ -134,30 +153,39 @@ async def open_stores(
 
     Raises:
         ConfigError: a store is asked for that is not there.
-        StoreUnavailableError: a store cannot be used, or another server has its folder; names the
-            setting, the folder, and who has it or why it cannot be used.
+        StoreUnavailableError: a store cannot be used, or another server has its folder or leads
+            in its database; names the setting, and who that is or why it cannot be used.
     """
     check_settings(settings)
     async with AsyncExitStack() as stack:
-        opening = _Opening(settings, offload, meters, instance, stack)
+        opening = Opening(settings, offload, meters, instance, stack)
         found: dict[str, Any] = {}
         for switch, kind in store_types(settings).items():
             try:
-                found |= await _OPENERS[switch, kind](opening)
+                found |= await _opener(switch, kind)(opening)
             except StoreUnavailableError as error:
-                raise _named(switch, error) from error
+                raise _named(switch, kind, error) from error
         for row in durability_matrix(settings):
             log.info("durability: %s", row)
-        yield Stores(**found, folders=opening.folders)
+        yield Stores(
+            **found,
+            folders=opening.folders,
+            leading=opening.leading,
+            database=opening.databases[0] if opening.databases else None,
+        )
 
 
-def _named(switch: str, error: StoreUnavailableError) -> StoreUnavailableError:
-    """The same error, with the setting that the folder comes from."""
+def _named(switch: str, kind: StoreType, error: StoreUnavailableError) -> StoreUnavailableError:
+    """The same error, with the setting that the folder or the database comes from."""
+    if kind is StoreType.POSTGRES:
+        told = error.detail.startswith("yukta.")
+        detail = error.detail if told else f"yukta.postgres.url: {error.detail}"
+        return StoreUnavailableError(detail, **error.members)
     return StoreUnavailableError(f"yukta.{switch}.dir: {error.detail}", **error.members)
 
 
 @dataclass(frozen=True, slots=True)
-class _Opening:
+class Opening:
     """What is needed to open a store, and where it is noted what has to be closed."""
 
     settings: Settings
@@ -166,6 +194,18 @@ class _Opening:
     instance: str
     stack: AsyncExitStack
     folders: dict[str, Folder] = field(default_factory=dict)
+    blobs: dict[Path, FileBlobStore] = field(default_factory=dict)
+    databases: list[Database] = field(default_factory=list)
+    leading: Leading = field(default_factory=Leading)
+
+    async def database(self) -> Database:
+        """The database, led by this server; once, however many switches use it."""
+        from yukta_rx.durability.postgres.opening import open_database
+
+        if not self.databases:
+            about = self.settings, self.offload, self.meters, self.instance
+            self.databases.append(await open_database(*about, self.leading, self.stack))
+        return self.databases[0]
 
     async def folder(self, switch: str) -> Folder:
         """The folder of a switch, taken for this server alone; once, however many share it."""
@@ -181,6 +221,15 @@ class _Opening:
         self.folders[switch] = taken
         return taken
 
+    def claims(self, folder: Folder) -> dict[str, Any]:
+        """What the stores of a folder need to keep large payloads apart; they share it."""
+        from yukta_rx.durability.file.blobs import FileBlobStore
+
+        if folder.path not in self.blobs:
+            self.blobs[folder.path] = FileBlobStore(folder.path / "blobs", self.offload)
+        limit = self.settings.payload.claim_check_bytes
+        return {"blobs": self.blobs[folder.path], "claim_bytes": limit}
+
     async def started(self, store: S) -> S:
         """A store that is started now, and closed with the others."""
         self.stack.push_async_callback(store.close)
@@ -191,7 +240,7 @@ class _Opening:
 # --- in memory -----------------------------------------------------------------------------------
 
 
-async def _session_in_memory(opening: _Opening) -> dict[str, Any]:
+async def _session_in_memory(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.memory.definitions import MemoryWorkflowDefinitionStore
     from yukta_rx.durability.memory.sessions import MemorySessionConfigStore
 
@@ -199,7 +248,7 @@ async def _session_in_memory(opening: _Opening) -> dict[str, Any]:
     return {"definitions": definitions, "sessions": MemorySessionConfigStore(definitions)}
 
 
-async def _execution_log_in_memory(opening: _Opening) -> dict[str, Any]:
+async def _execution_log_in_memory(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.memory.events import MemoryEventStore
     from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
     from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
@@ -212,7 +261,7 @@ async def _execution_log_in_memory(opening: _Opening) -> dict[str, Any]:
     }
 
 
-async def _restart_in_memory(opening: _Opening) -> dict[str, Any]:
+async def _restart_in_memory(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
     from yukta_rx.durability.memory.checkpoints import MemoryNodeCheckpointStore
     from yukta_rx.durability.memory.effects import MemoryEffectStore
@@ -228,13 +277,13 @@ async def _restart_in_memory(opening: _Opening) -> dict[str, Any]:
     }
 
 
-async def _kv_in_memory(opening: _Opening) -> dict[str, Any]:
+async def _kv_in_memory(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.memory.key_values import MemoryKeyValueStore
 
     return {"key_values": MemoryKeyValueStore()}
 
 
-async def _session_memory_in_memory(opening: _Opening) -> dict[str, Any]:
+async def _session_memory_in_memory(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.memory.histories import MemoryHistoryStore
 
     return {"histories": MemoryHistoryStore()}
@@ -243,7 +292,7 @@ async def _session_memory_in_memory(opening: _Opening) -> dict[str, Any]:
 # --- in files ------------------------------------------------------------------------------------
 
 
-async def _session_in_files(opening: _Opening) -> dict[str, Any]:
+async def _session_in_files(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.file.definitions import FileWorkflowDefinitionStore
     from yukta_rx.durability.file.sessions import FileSessionConfigStore
 
@@ -255,44 +304,41 @@ async def _session_in_files(opening: _Opening) -> dict[str, Any]:
     return {"definitions": definitions, "sessions": FileSessionConfigStore(definitions)}
 
 
-async def _execution_log_in_files(opening: _Opening) -> dict[str, Any]:
+async def _execution_log_in_files(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.file.events import FileEventStore
     from yukta_rx.durability.file.execution_log import FileExecutionLogStore
     from yukta_rx.durability.file.queued_starts import FileQueuedStartStore
 
     folder, kept = await opening.folder("execution-log"), opening.settings.execution_log
+    claims = opening.claims(folder)
     events = FileExecutionLogStore(
         folder.path,
         kept.retained_runs,
         kept.compact_after,
         fsync=kept.fsync,
         meters=opening.meters,
+        **claims,
     )
     feed = FileEventStore(folder.path / "events", opening.offload)
     return {
         "execution_log": await opening.started(events),
         "queued_starts": await opening.started(
-            FileQueuedStartStore(folder.path, meters=opening.meters)
+            FileQueuedStartStore(folder.path, meters=opening.meters, **claims)
         ),
         "events": await opening.stack.enter_async_context(feed),
     }
 
 
-async def _restart_in_files(opening: _Opening) -> dict[str, Any]:
+async def _restart_in_files(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.file.archive import FileExecutionArchiveStore
-    from yukta_rx.durability.file.blobs import FileBlobStore
     from yukta_rx.durability.file.checkpoints import FileNodeCheckpointStore
     from yukta_rx.durability.file.effects import FileEffectStore
     from yukta_rx.durability.file.input_requests import FileInputRequestStore
     from yukta_rx.durability.file.results import FileResultStore
 
     folder, offload, meters = await opening.folder("restart"), opening.offload, opening.meters
-    outputs = FileNodeCheckpointStore(
-        folder.path / "outputs",
-        offload,
-        blobs=FileBlobStore(folder.path / "blobs", offload),
-        claim_bytes=opening.settings.payload.claim_check_bytes,
-    )
+    claims = opening.claims(folder)
+    outputs = FileNodeCheckpointStore(folder.path / "outputs", offload, meters=meters, **claims)
     enter = opening.stack.enter_async_context
     return {
         "checkpoints": outputs,
@@ -300,26 +346,35 @@ async def _restart_in_files(opening: _Opening) -> dict[str, Any]:
         "input_requests": await opening.stack.enter_async_context(
             FileInputRequestStore(folder.path, meters=meters)
         ),
-        "results": await enter(FileResultStore(folder.path / "results", offload)),
+        "results": await enter(FileResultStore(folder.path / "results", offload, **claims)),
         "effects": await enter(FileEffectStore(folder.path)),
     }
 
 
-async def _kv_in_files(opening: _Opening) -> dict[str, Any]:
+async def _kv_in_files(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.file.key_values import FileKeyValueStore
 
     store = FileKeyValueStore((await opening.folder("kv")).path)
     return {"key_values": await opening.stack.enter_async_context(store)}
 
 
-async def _session_memory_in_files(opening: _Opening) -> dict[str, Any]:
+async def _session_memory_in_files(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.file.histories import FileHistoryStore
 
     store = FileHistoryStore((await opening.folder("session-memory")).path)
     return {"histories": await opening.stack.enter_async_context(store)}
 
 
-_OPENERS: Final[Mapping[tuple[str, StoreType], Callable[[_Opening], Awaitable[dict[str, Any]]]]] = {
+def _opener(switch: str, kind: StoreType) -> Callable[[Opening], Awaitable[dict[str, Any]]]:
+    """What opens the stores of a switch, by their names in `Stores`."""
+    if kind is StoreType.POSTGRES:
+        from yukta_rx.durability.postgres.stores import OPENERS
+
+        return OPENERS[switch]
+    return _OPENERS[switch, kind]
+
+
+_OPENERS: Final[Mapping[tuple[str, StoreType], Callable[[Opening], Awaitable[dict[str, Any]]]]] = {
     ("session", StoreType.MEMORY): _session_in_memory,
     ("session", StoreType.FILE): _session_in_files,
     ("execution-log", StoreType.MEMORY): _execution_log_in_memory,

@@ -46,11 +46,14 @@ RETRIED: Final = frozenset({"40001", "40P01"})
 _CACHED: Final = "0A000"
 """A statement that was prepared before the schema changed; asyncpg prepares it anew."""
 
-_UNAVAILABLE: Final = ("08", "53", "57", "58")
+_UNAVAILABLE: Final = ("08", "28", "3D", "53", "57", "58")
 """Classes of states that say something about the server, not about the statement."""
 
 _TIMES: Final = frozenset({"55P03", "25P03"})
 """A lock, or a transaction, that took too long."""
+
+_REFUSED: Final = frozenset({"25006", "42501"})
+"""A server that lets nobody write, and one that does not let us."""
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +150,14 @@ class Database:
                 self._url, **self._options()
             )
         return made
+
+    async def check(self) -> None:
+        """Find out whether it answers.
+
+        Raises:
+            StoreUnavailableError: it does not.
+        """
+        await self.fetchval("SELECT 1")
 
     # -- single statements
 
@@ -289,7 +300,7 @@ def is_lost(error: BaseException) -> bool:
 def unavailable(error: BaseException) -> BaseException:
     """What an error of the driver means for a store: that it gives no answer, or a defect."""
     state = state_of(error) or ""
-    about_server = state.startswith(_UNAVAILABLE) or state in _TIMES or state in RETRIED
+    about_server = state.startswith(_UNAVAILABLE) or state in _TIMES | _REFUSED | RETRIED
     if about_server or isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
         said = str(error) or "no answer in time"
         return StoreUnavailableError(f"the database gives no answer: {said}", store="postgres")

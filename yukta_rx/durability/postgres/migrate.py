@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from alembic import command
@@ -24,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
+from yukta_rx.durability.postgres.steps import scripts
 from yukta_rx.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -39,13 +39,6 @@ LOCK: Final = 7_305_191_662_083_001_001
 
 CONNECT: Final = 5.0
 """Seconds to connect."""
-
-
-def scripts() -> Path:
-    """The folder of the steps: in the package where it was installed, else in the repository."""
-    package = Path(__file__).parents[2]
-    installed = package / "_alembic"
-    return installed if (installed / "env.py").exists() else package.parent / "alembic"
 
 
 def head() -> str:
