@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections import Counter
 from secrets import token_hex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from yukta_rx.durability.stores.checkpoints import (
     ROW_BYTES,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from yukta_rx.streams.aio import Tasks
 
     Batch = tuple[str | None, tuple[Message, ...]]
+    Listed = tuple[tuple[str, int], ...]
 
 log = logging.getLogger(__name__)
 
@@ -267,7 +268,7 @@ class InputRecorder(NodeRecorder):
         self, run: RunRecorder, place: int, node_id: str, hold: Callable[[bool], None]
     ) -> None:
         super().__init__(run, place, node_id, hold)
-        self._inputs: list[str] = []
+        self._inputs: list[_Input] = []
         self._open: list[Batch] = []
         self._open_count = 0
         self._open_guess = 0
@@ -296,7 +297,7 @@ class InputRecorder(NodeRecorder):
         if not self.wanted:
             self._open = []
             return
-        ids = [msg.id for msg in inputs]
+        ids = [_input(msg) for msg in inputs]
         if self._group:
             self.write()
             group, self._group = self._group, ""
@@ -318,7 +319,7 @@ class InputRecorder(NodeRecorder):
             self._waiting.append((port, tuple(messages)))
             self._count += len(messages)
             self._guess += weigh(messages[0].payload) * len(messages)
-        self._inputs += [msg.id for msg in messages]
+        self._inputs += [_input(msg) for msg in messages]
         self._wait()
 
     def _wait(self) -> None:
@@ -348,16 +349,37 @@ class InputRecorder(NodeRecorder):
         return CheckpointRow(batches, _counted(inputs, batches))
 
 
-def _counted(inputs: Sequence[str], batches: Iterable[Batch]) -> tuple[tuple[str, int], ...]:
+class _Input(NamedTuple):
+    """A finished input, without its payload."""
+
+    message_id: str
+    origin: Any
+    trail: Any
+
+    def gave(self, msg: Message) -> bool:
+        """Whether a message is known to come of it, without working out an id."""
+        return msg.trail is not None and msg.trail[0] is self.trail and msg.origin is self.origin
+
+
+def _input(msg: Message) -> _Input:
+    return _Input(msg.id, msg.origin, msg.trail)
+
+
+def _counted(inputs: Sequence[_Input], batches: Iterable[Batch]) -> Listed:
     """The inputs with the number of messages that name one of them as what they came from."""
-    counts = dict.fromkeys(inputs, 0)
+    counts = dict.fromkeys([one.message_id for one in inputs], 0)
+    places = iter(inputs)
+    at = next(places, None)
     for _, messages in batches:
         for msg in messages:
-            if msg.id in counts:
-                counts[msg.id] += 1
+            # Mostly outputs come in the order of their inputs.
+            if at is not None and not at.gave(msg):
+                at = next(places, None)
+            if at is not None and at.gave(msg):
+                counts[at.message_id] += 1
                 continue
-            for cause in msg.causes:
-                if cause in counts:
-                    counts[cause] += 1
+            for known in (msg.id, *msg.causes):
+                if known in counts:
+                    counts[known] += 1
                     break
-    return tuple((made, counts[made]) for made in inputs)
+    return tuple((one.message_id, counts[one.message_id]) for one in inputs)

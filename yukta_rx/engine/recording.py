@@ -129,7 +129,14 @@ class Recording:
         self._nodes[node.id] = recorder
         exposed = node.id in self._exposed
 
+        named = self._recorder.durable
+
         def own(messages: Sequence[Message]) -> Sequence[Message]:
+            if named:
+                # They are written anyway. What is made of one whose id is known has it at hand,
+                # and need not work out those of all that came before it.
+                for msg in messages:
+                    msg.name()
             return [_own(msg) for msg in messages] if exposed else messages
 
         def aside(port: str | None, messages: Sequence[Message]) -> None:

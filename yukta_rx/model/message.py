@@ -121,6 +121,11 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
                 force_setattr(self, "origin", ())
         return uid
 
+    def name(self) -> None:
+        """Work out the id now."""
+        if self.uid is None:
+            _ = self.id
+
     @property
     def own_id(self) -> str | None:
         """The id that a plugin chose for a message of its own; None once the engine adopted it."""
