@@ -175,9 +175,9 @@ class Commit:
         self._found: dict[Name, _Workflow] = {}
         self._aside: list[tuple[str, str, str]] = []
         self._stray: dict[Name, tuple[str, str, str]] = {}
-        """Current texts that stand in no version: kept if another one comes, or none."""
+        """Current texts that stand in no version: kept if another one comes."""
         self._damaged: dict[Name, tuple[str, str, str]] = {}
-        """Those that cannot be read: kept if their versions go as well."""
+        """Those that cannot be read: kept if their workflow goes, with its versions."""
         self._gone: list[str] = []
         self._faults: list[Quarantined] = []
 
@@ -278,7 +278,7 @@ class Commit:
         if row["strange"]:
             reason = unreadable or "is not the text of its version"
             self._stray[name] = (place, row["record"], reason)
-        elif unreadable is not None:
+        if unreadable is not None:
             self._damaged[name] = (place, row["record"], unreadable)
 
     # -- what becomes of it
@@ -316,10 +316,9 @@ class Commit:
             for row in await made.fetch(PUT, part, epoch, *columns(rows, 8), self._keep):
                 self._gone.append(version_place(*row))
         for name, workflow in self._found.items():
-            if workflow.removed or workflow.new:
-                self._aside += [self._stray[name]] if name in self._stray else []
-            if workflow.removed:
-                self._aside += [self._damaged[name]] if name in self._damaged else []
+            kept = self._damaged if workflow.removed else self._stray if workflow.new else {}
+            if name in kept:
+                self._aside.append(kept[name])
         if self._aside:
             texts = [(place, stored(text), reason) for place, text, reason in self._aside]
             for row in await made.fetch(SET_ASIDE, part, epoch, *columns(texts, 3)):
