@@ -227,7 +227,7 @@ def check_leader(settings: Settings) -> Iterator[Check]:
 
 async def check_stores(settings: Settings) -> AsyncIterator[Check]:
     """Open every store as a start would, if its folders are there, and close it again."""
-    if StoreType.FILE not in store_types(settings).values():
+    if set(store_types(settings).values()) == {StoreType.MEMORY}:
         yield ok("stores", "all of them in memory")
         return
     absent = [

@@ -28,7 +28,7 @@ def command(console: Console, bundle: str | None, config: str | None) -> int:
     """Examine this machine and the settings as a start would, and say what a restart would lose.
 
     Stores whose folders are there are opened and closed again, so their server must not run; disks
-    are tried out with a few small writes.
+    and databases are tried out with a few small writes.
 
     Exits with 1 if a server would not start. --json gives a line of JSON for each check, and one
     with the durability matrix.
@@ -36,6 +36,7 @@ def command(console: Console, bundle: str | None, config: str | None) -> int:
     import asyncio
 
     from yukta_rx.cli import checkup
+    from yukta_rx.cli.checkup_database import check_database, in_database
     from yukta_rx.cli.checkup_folders import check_folders
     from yukta_rx.cli.documents import settings_for
     from yukta_rx.errors import ConfigError
@@ -47,6 +48,13 @@ def command(console: Console, bundle: str | None, config: str | None) -> int:
         _show(console, check)
 
     async def stores(settings: Settings) -> None:
+        if in_database(settings):
+            async for check in check_database(settings):
+                note(check)
+            if not any(check.name == "schema" and check.verdict == "ok" for check in found):
+                return
+            if any(check.name == "leader" and check.verdict == "fail" for check in found):
+                return
         async for check in checkup.check_stores(settings):
             note(check)
 
