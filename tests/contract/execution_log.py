@@ -220,9 +220,10 @@ class ExecutionLogContract:
         await store.append_start(started("a", payload))
         await store.append(events)
 
-        read = await of(store, "a")
-        assert read == [started("a", payload), *events]
-        assert [type(value) for value in read[0].payload.values()] == [
+        start = await store.start_of("a")
+        assert start == started("a", payload)
+        assert (await of(store, "a"))[1:] == events
+        assert [type(value) for value in start.payload.values()] == [
             type(value) for value in payload.values()
         ]
 
@@ -245,3 +246,13 @@ class ExecutionLogContract:
         payload["a"].append(2)
 
         assert [event.payload for event in await of(store, "a")] == [{"a": [1]}]
+        assert (await store.start_of("a")).payload == {"a": [1]}
+
+    async def test_L8_a_start_is_there_or_none(self, store: Any) -> None:
+        await store.append([note("a")])
+        await store.append_start(started("b", "x" * 1000))
+        await store.append([finished("b")])
+
+        found = [await store.start_of(run) for run in ("a", "b", "nobody")]
+
+        assert found == [None, started("b", "x" * 1000), None]

@@ -97,3 +97,20 @@ class QueuedStartContract:
         ):
             with pytest.raises(Exception):  # noqa: B017, PT011  (each backend has its own)
                 await ask()
+
+    async def test_Q6_the_request_comes_back_as_it_was_put(self, store: QueuedStartStore) -> None:
+        put = start("a", request={"payload": {"text": "x" * 1000}, "labels": {"a": "b"}})
+        await store.put(put)
+        await store.put(start("b", after=1))
+        await store.set_priority("a", 2)
+
+        listed = await store.list()
+
+        assert [await store.opened(one) for one in listed] == [
+            replace(put, priority=2),
+            start("b", after=1),
+        ]
+        assert [{**one.request, "payload": 0} for one in listed] == [
+            {**put.request, "payload": 0},
+            {**start("b").request, "payload": 0},
+        ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.contract.catching import broken_guarantees
 from tests.contract.execution_log import COMPACT_AFTER, NOW, RETAINED, ExecutionLogContract
+from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.execution_log import FileExecutionLogStore
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
 from yukta_rx.durability.stores.execution_log import StreamMark, streams_to_drop
@@ -39,12 +41,16 @@ def memory() -> ExecutionLogStore:
 
 
 class TestExecutionLog(ExecutionLogContract):
-    @pytest.fixture(params=["memory", "file"])
+    @pytest.fixture(params=["memory", "file", "file and blobs"])
     async def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         if request.param == "memory":
             yield memory()
         else:
-            store = FileExecutionLogStore(tmp_path, RETAINED, COMPACT_AFTER)
+            apart: Any = {}
+            if request.param == "file and blobs":
+                blobs = FileBlobStore(tmp_path / "blobs", asyncio.to_thread)
+                apart = {"blobs": blobs, "claim_bytes": 100}
+            store = FileExecutionLogStore(tmp_path, RETAINED, COMPACT_AFTER, **apart)
             await store.start()
             yield store
             await store.close()

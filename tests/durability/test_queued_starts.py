@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from tests.contract.queued_starts import QueuedStartContract
 from yukta_rx.durability.file._journaled import Journaled
+from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.queued_starts import FileQueuedStartStore
 from yukta_rx.durability.memory.queued_starts import MemoryQueuedStartStore
 
@@ -56,6 +57,18 @@ class TestFile(QueuedStartContract):
 
     def lose(self, store: Any) -> None:
         store._journal = Journaled(Path("gone"), "gone", store._state)
+
+
+class TestFileAndBlobs(TestFile):
+    """In a file, with what is large kept apart."""
+
+    @pytest.fixture
+    async def store(self, tmp_path: Path) -> Any:
+        blobs = FileBlobStore(tmp_path / "blobs", asyncio.to_thread)
+        async with FileQueuedStartStore(tmp_path, blobs=blobs, claim_bytes=500) as store:
+            journal = store._journal
+            yield store
+            store._journal = journal
 
 
 # --- the suite itself ----------------------------------------------------------------------------
@@ -107,9 +120,17 @@ class TakesSilenceForNothing(MemoryQueuedStartStore):
             return []
 
 
+class ShortensThePayload(MemoryQueuedStartStore):
+    breaks = "Q6"
+
+    async def opened(self, start: Any) -> Any:
+        text = start.request["payload"].get("text")
+        return start if text is None else replace(start, request={"payload": text[:500]})
+
+
 BROKEN = (
     *(ShowsOldPriority, ListsByPriority, LetsSeveralClaim, AltersTheRequest),
-    TakesSilenceForNothing,
+    *(TakesSilenceForNothing, ShortensThePayload),
 )
 RULES = [name for name in dir(QueuedStartContract) if name.startswith("test_Q")]
 
@@ -128,4 +149,4 @@ async def test_suite_catches(kind: Any) -> None:
 
 def test_every_guarantee_has_a_test_and_a_store_that_breaks_it() -> None:
     assert [name.split("_")[1] for name in RULES] == [kind.breaks for kind in BROKEN]
-    assert len(RULES) == 5
+    assert len(RULES) == 6

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.contract.catching import broken_guarantees
 from tests.contract.results import NOW, ResultContract
 from yukta_rx.durability.file._segmented_log import SEGMENT
+from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.results import FileResultStore
 from yukta_rx.durability.memory.results import MemoryResultStore
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
@@ -32,15 +33,18 @@ POOL = BlockingPool(2)
 
 
 class TestResults(ResultContract):
-    @pytest.fixture(params=["memory", "file", "tiny files"])
+    @pytest.fixture(params=["memory", "file", "tiny files", "blobs"])
     async def store(
         self, request: pytest.FixtureRequest, tmp_path: Path
     ) -> AsyncIterator[ResultStore]:
         if request.param == "memory":
             yield MemoryResultStore()
             return
-        segment = SEGMENT if request.param == "file" else 1
-        async with FileResultStore(tmp_path / "results", POOL.call, segment=segment) as opened:
+        options: Any = {"segment": SEGMENT if request.param == "file" else 1}
+        if request.param == "blobs":
+            blobs = FileBlobStore(tmp_path / "blobs", POOL.call)
+            options |= {"blobs": blobs, "claim_bytes": 1}
+        async with FileResultStore(tmp_path / "results", POOL.call, **options) as opened:
             yield opened
 
 

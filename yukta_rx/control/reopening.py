@@ -166,7 +166,7 @@ class Reopening:
 
     async def _request(self, start: QueuedStart) -> StartRequest:
         """What was asked for, pinned to the form of the workflow that it was asked of."""
-        asked = start.request
+        asked = (await self._queue.opened(start)).request
         return StartRequest(
             session_id=start.session_id,
             workflow_id=start.workflow_id,

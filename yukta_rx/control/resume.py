@@ -18,7 +18,7 @@ from yukta_rx.durability.stores.archive import ArchivedRun
 from yukta_rx.engine.replay import Replay
 from yukta_rx.errors import NotFoundError
 from yukta_rx.model.events import ExecutionEvent
-from yukta_rx.model.execution_log import RunAborted, RunFinished, RunResumed, RunStarted
+from yukta_rx.model.execution_log import RunAborted, RunFinished, RunResumed
 from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.checkpoints import NodeCheckpoint
     from yukta_rx.durability.stores.definitions import WorkflowRecord
     from yukta_rx.durability.stores.execution_log import ExecutionLogStore, LoggedRun
+    from yukta_rx.model.execution_log import RunStarted
     from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.clock import LoopClock
 
@@ -217,6 +218,7 @@ class Resumes:
 
         Raises:
             ConflictError: `not_recoverable`: what it ran, or its start, is not kept.
+            StoreUnavailableError: its start payload cannot be read.
         """
         start = await self._start_of(execution_id)
         record = await self._recorded(start)
@@ -364,9 +366,9 @@ class Resumes:
 
     async def _start_of(self, execution_id: str) -> RunStarted:
         """The start of a run as it was written."""
-        for entry in await self._events.read(execution_id, limit=1):
-            if isinstance(entry.event, RunStarted):
-                return entry.event
+        start = await self._events.start_of(execution_id)
+        if start is not None:
+            return start
         raise not_recoverable(
             "evicted",
             f"the execution log does not keep run {execution_id} any more",

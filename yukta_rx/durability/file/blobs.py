@@ -60,10 +60,13 @@ class FileBlobStore:
         """Whether blobs can be put here: the file system has hard links."""
         self.size = 0
         """Bytes that are held."""
+        self._swept_once = False
 
     async def start(self) -> None:
-        """Remove what a crash left behind, and count what is there."""
-        await self._in_thread(self._swept)
+        """Remove what a crash left behind, and count what is there; once, however many share it."""
+        if not self._swept_once:
+            await self._in_thread(self._swept)
+            self._swept_once = True
 
     async def close(self) -> None:
         """Nothing is under way."""

@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 
+from yukta_rx.durability.file._claim_check import ClaimCheck
 from yukta_rx.durability.file._journal import Journal
 from yukta_rx.durability.file._quarantine import Quarantine
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
-from yukta_rx.errors import BadRequestError, StoreUnavailableError
+from yukta_rx.errors import BadRequestError, StoreUnavailableError, YuktaError
 from yukta_rx.model import codec
 from yukta_rx.model.execution_log import (
     EVENTS,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from yukta_rx.durability.file.blobs import FileBlobStore
     from yukta_rx.durability.stores.execution_log import LogEntry, LoggedRun
     from yukta_rx.durability.stores.quarantine import Quarantined
     from yukta_rx.metrics import Meters
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME: Final = "executions.jsonl"
+
+STORE: Final = "execution-log"
+"""As the owner of blobs."""
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -45,12 +51,15 @@ class _Head(msgspec.Struct, gc=False):
     stream: str = msgspec.field(name="executionId")
     time: datetime
     seq: int = 0
+    apart: bool = False
+    """The payload is a blob."""
 
 
 class _Written(NamedTuple):
     seq: int
     event: LogEvent
     line: bytes
+    apart: bool
 
 
 _head = msgspec.json.Decoder(_Head).decode
@@ -72,6 +81,8 @@ class FileExecutionLogStore:
         compact_after: events after which older runs are dropped.
         fsync: whether the ends of nodes are forced to disk, too.
         meters: where lines are counted that cannot be read.
+        blobs: keeps start payloads that are too large for a line; None keeps all in their lines.
+        claim_bytes: size from which on a payload is; 0 for none.
     """
 
     durable = True
@@ -84,7 +95,10 @@ class FileExecutionLogStore:
         *,
         fsync: bool = False,
         meters: Meters | None = None,
+        blobs: FileBlobStore | None = None,
+        claim_bytes: int = 0,
     ) -> None:
+        self._payloads = ClaimCheck(STORE, blobs, claim_bytes)
         self._state = _State(retained, compact_after)
         self._journal = Journal(folder / NAME)
         self._quarantine = Quarantine(self._journal.path, "execution-log", meters)
@@ -110,6 +124,7 @@ class FileExecutionLogStore:
             garbage = self._journal.lines - self._state.lines
             if self._quarantine.found or garbage >= self._compact_after:
                 await self._journal.rewrite(self._state.snapshot())
+            await self._payloads.start(self._state.apart)
         except BaseException:
             await self._journal.close()
             raise
@@ -141,8 +156,26 @@ class FileExecutionLogStore:
         self, started: RunStarted, key: IdempotencyKey | None = None
     ) -> IdempotencyKey | None:
         """Write a start with its key; see the Protocol."""
+        body, run = encode_event(started), started.execution_id
+        text = self._payloads.text_of(started.payload, len(body))
+        if text is None:
+            return await self._append_start(started, body, key)
+        blob = await self._payloads.put(run, text)
+        body = b'{"apart":true,' + encode_event(replace(started, payload=blob))[1:]
+        try:
+            known = await self._append_start(started, body, key, apart=True)
+        except YuktaError:
+            await self._payloads.forget(run)
+            raise
+        if known is not None:
+            await self._payloads.forget(run)
+        return known
+
+    async def _append_start(
+        self, started: RunStarted, body: bytes, key: IdempotencyKey | None, *, apart: bool = False
+    ) -> IdempotencyKey | None:
         if key is None:
-            await self._written((started,))
+            await asyncio.shield(self._write([(started, body, apart)]))
             return None
         while (claim := self._claims.get(key.scope)) is not None:
             await asyncio.wait((claim,))
@@ -151,7 +184,7 @@ class FileExecutionLogStore:
             self._check()
             return known
         scope = key.scope
-        claim = self._write((started, key))
+        claim = self._write([(started, body, apart), (key, encode_event(key), False)])
         if not claim.done():
             self._claims[scope] = claim
             claim.add_done_callback(lambda _: self._claims.pop(scope, None))
@@ -160,15 +193,12 @@ class FileExecutionLogStore:
 
     async def append(self, events: Sequence[LogEvent]) -> None:
         """Write events in one write."""
-        await self._written(events)
+        await asyncio.shield(self._write([(event, encode_event(event), False) for event in events]))
 
-    async def _written(self, events: Sequence[LogEvent]) -> None:
-        await asyncio.shield(self._write(events))
-
-    def _write(self, events: Sequence[LogEvent]) -> asyncio.Future[None]:
+    def _write(self, events: Sequence[tuple[LogEvent, bytes, bool]]) -> asyncio.Future[None]:
         written = [
-            _Written(seq, event, b'{"seq":%d,' % seq + encode_event(event)[1:])
-            for seq, event in enumerate(events, self._next)
+            _Written(seq, event, b'{"seq":%d,' % seq + body[1:], apart)
+            for seq, (event, body, apart) in enumerate(events, self._next)
         ]
         self._next += len(written)
 
@@ -177,7 +207,7 @@ class FileExecutionLogStore:
                 self._state.put(written)
                 self._compact()
 
-        forced = self._fsync or not all(isinstance(event, NodeFinished) for event in events)
+        forced = self._fsync or not all(isinstance(one.event, NodeFinished) for one in written)
         return self._journal.append([one.line for one in written], told, sync=forced)
 
     def _compact(self) -> None:
@@ -186,14 +216,20 @@ class FileExecutionLogStore:
             self._state.dropped = False
             # As they stand now, with the place in the file that they stand for.
             lines, since = self._state.snapshot(), self._journal.size
-            self._tasks.spawn(self._rewrite(lines, since), "yukta compacts the execution log")
+            gone, self._state.gone = self._state.gone, []
+            work = self._rewrite(lines, since, gone)
+            self._tasks.spawn(work, "yukta compacts the execution log")
 
-    async def _rewrite(self, lines: Iterator[bytes], since: int) -> None:
+    async def _rewrite(self, lines: Iterator[bytes], since: int, gone: Sequence[str]) -> None:
         try:
             await self._journal.rewrite(lines, since)
         except StoreUnavailableError as error:
             # The file is as it was, and holds more than it has to; the next time it is tried again.
             log.error("the execution log could not be made shorter: %s", error)
+            self._state.gone += gone
+            return
+        for run in gone:
+            await self._payloads.forget(run)
 
     # -- reads
 
@@ -201,6 +237,22 @@ class FileExecutionLogStore:
         """Entries behind a place."""
         self._check()
         return await self._state.read(stream, after, limit)
+
+    async def start_of(self, execution_id: str) -> RunStarted | None:
+        """The start of a run with its payload."""
+        self._check()
+        started = await self._state.start_of(execution_id)
+        if started is None or execution_id not in self._state.apart:
+            return started
+        what = f"the start payload of run {execution_id}"
+        try:
+            payload = await self._payloads.opened(started.payload, what)
+        except StoreUnavailableError:
+            if execution_id in self._state.apart:
+                raise
+            # It was dropped meanwhile.
+            return None
+        return replace(started, payload=payload)
 
     async def runs(self) -> Sequence[LoggedRun]:
         """Every run, in the order of their newest entries."""
@@ -230,6 +282,10 @@ class _State(MemoryExecutionLogStore):
         self._key_lines: dict[tuple[str, str, str], tuple[int, bytes]] = {}
         self.dropped = False
         """Whether lines of the file are no longer needed."""
+        self.apart: set[str] = set()
+        """Runs whose start payload is kept apart."""
+        self.gone: list[str] = []
+        """Such runs that were dropped, and that the file still has."""
 
     @property
     def newest(self) -> int:
@@ -248,8 +304,10 @@ class _State(MemoryExecutionLogStore):
 
     def put(self, written: Sequence[_Written]) -> None:
         """Keep events that are on disk."""
-        for seq, event, line in written:
+        for seq, event, line, apart in written:
             self._keep(seq, event.TYPE, event.execution_id, line)
+            if apart:
+                self.apart.add(event.execution_id)
             if isinstance(event, IdempotencyKey):
                 self.remember(event, line)
         self._grown(len(written), written[-1].event.time)
@@ -258,6 +316,8 @@ class _State(MemoryExecutionLogStore):
         """Keep a line that was read."""
         # A line without a place, or with one that was given before, comes behind the others.
         self._keep(max(self._seq + 1, head.seq), head.type, head.stream, line)
+        if head.apart:
+            self.apart.add(head.stream)
         self._grown(1, head.time)
 
     def remember(self, key: IdempotencyKey, line: bytes) -> None:
@@ -298,6 +358,9 @@ class _State(MemoryExecutionLogStore):
         before = self.lines
         super()._compact(now)
         self._key_lines = {scope: self._key_lines[scope] for scope in self._keys}
+        gone = self.apart.difference(self._streams)
+        self.apart -= gone
+        self.gone += gone
         self.dropped = self.dropped or self.lines < before
 
 
@@ -328,6 +391,8 @@ class _Reader:
         """All lines were taken."""
         self._state.check(self._quarantine)
         self._state.dropped = False
+        # What is kept for them goes as what a crash left behind.
+        self._state.gone.clear()
 
 
 def _head_of(line: bytes) -> _Head:
@@ -336,6 +401,9 @@ def _head_of(line: bytes) -> _Head:
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Written with a tag, perhaps.
         event = decode_event(line)
-        seq = codec.decode(line).get("seq")
+        written = codec.decode(line)
+        seq, apart = written.get("seq"), written.get("apart") is True
         place = seq if isinstance(seq, int) else 0
-        return _Head(type=event.TYPE, stream=event.execution_id, time=event.time, seq=place)
+        return _Head(
+            type=event.TYPE, stream=event.execution_id, time=event.time, seq=place, apart=apart
+        )

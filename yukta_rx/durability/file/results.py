@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
+from yukta_rx.durability.file._claim_check import ClaimCheck
 from yukta_rx.durability.file._segmented_log import SEGMENT, MovedError, SegmentedLog
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
+from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.model import codec
 from yukta_rx.model.result_lines import decode_result, encode_result
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
+    from yukta_rx.durability.file.blobs import FileBlobStore
     from yukta_rx.model.results import ResultEvent
 
 log = logging.getLogger(__name__)
@@ -28,12 +31,17 @@ log = logging.getLogger(__name__)
 RUN_OF_LINES: Final = 64 * 1024
 """Bytes of neighbouring lines of one run that the index holds as one place."""
 
+STORE: Final = "results"
+"""As the owner of blobs."""
+
 
 class _Line(msgspec.Struct):
     """A line: a result of a run, its end, or the runs that were removed."""
 
     run: str = ""
     cursor: int = 0
+    apart: bool = False
+    """The payload is a blob."""
     result: msgspec.Raw = msgspec.Raw()
     ended: datetime | None = None
     trimmed: tuple[str, ...] = ()
@@ -85,10 +93,12 @@ class _Places:
 class _Run:
     """What is known of a run without looking into files."""
 
-    __slots__ = ("end", "ended_at", "last", "places", "turn")
+    __slots__ = ("apart", "end", "ended_at", "last", "places", "turn")
 
     def __init__(self) -> None:
         self.last = 0
+        self.apart = False
+        """Whether payloads of it are kept apart."""
         self.places = _Places()
         self.ended_at: datetime | None = None
         self.end: tuple[int, int] | None = None
@@ -110,14 +120,23 @@ class FileResultStore:
         path: its folder, which is this store's alone.
         offload: `await offload(fn, *args)` calls `fn` in a thread.
         segment: bytes of one file.
+        blobs: keeps payloads that are too large for a line; None keeps every one in its line.
+        claim_bytes: size from which on a payload is; 0 for none.
     """
 
     durable = True
 
     def __init__(
-        self, path: Path, offload: Callable[..., Awaitable[Any]], *, segment: int = SEGMENT
+        self,
+        path: Path,
+        offload: Callable[..., Awaitable[Any]],
+        *,
+        segment: int = SEGMENT,
+        blobs: FileBlobStore | None = None,
+        claim_bytes: int = 0,
     ) -> None:
         self._log = SegmentedLog(path, offload, limit=segment)
+        self._claims = ClaimCheck(STORE, blobs, claim_bytes)
         self._runs: dict[str, _Run] = {}
         self._alive: dict[int, int] = {}
         """Bytes of each segment that are of runs which are kept."""
@@ -133,6 +152,7 @@ class FileResultStore:
         """
         try:
             await self._log.open(self._found)
+            await self._claims.start(tuple(self._runs))
         except BaseException:
             await self._log.close()
             raise
@@ -169,12 +189,24 @@ class FileResultStore:
                     for line in await self._log.read(segment, start, end):
                         read = _read(line)
                         if after < read.cursor and len(found) < limit:
-                            found.append(decode_result(bytes(read.result)))
+                            found.append(await self._opened(read))
             except MovedError:
                 # Runs were removed meanwhile; maybe this one.
                 continue
+            except StoreUnavailableError:
+                if self._runs.get(execution_id) is run:
+                    raise
+                continue
             return StoredResults(tuple(found), ended)
         return None
+
+    async def _opened(self, line: _Line) -> ResultEvent:
+        result = decode_result(bytes(line.result))
+        if line.apart and result.message is not None:
+            what = f"the payload of result {line.cursor} of run {line.run}"
+            payload = await self._claims.opened(result.message.payload, what)
+            result = _with_payload(result, payload)
+        return result
 
     async def last(self, execution_id: str) -> int | None:
         """The cursor of the newest result of a run."""
@@ -194,12 +226,15 @@ class FileResultStore:
             if run.ended_at is not None
         ]
         dropped = results_to_drop(ended, retained, ended_before)
+        apart = [name for name in dropped if self._runs[name].apart]
         if dropped:
             line = codec.encode({"trimmed": dropped})
             await self._log.append(
                 [line],
                 lambda segment, starts, end: self._trimmed(segment, end - starts[0], dropped),
             )
+        for execution_id in apart:
+            await self._claims.forget(execution_id)
         async with self._tidying:
             await self._tidy()
         return dropped
@@ -211,24 +246,35 @@ class FileResultStore:
     ) -> None:
         # All are made before any is written.
         name = codec.encode(execution_id)
-        made = [
-            (result.cursor, b'{"run":%b,"cursor":%d,"result":%b}' % (name, result.cursor, line))
-            for result in results
-            for line in (encode_result(result),)
-        ]
+        made = [(result, encode_result(result)) for result in results]
+        texts = [self._text_of(result, line) for result, line in made]
         run = self._runs.get(execution_id)
         if run is None:
             run = self._runs[execution_id] = _Run()
         if run.turn is None:
             return
         async with run.turn:
-            await self._write_lines(execution_id, run, made, ended_at)
+            if run.ended_at is not None:
+                return
+            lines: list[tuple[int, bytes]] = []
+            for (result, line), text in zip(made, texts, strict=True):
+                apart = b""
+                if text is not None:
+                    run.apart, apart = True, b'"apart":true,'
+                    blob = await self._claims.put(execution_id, text)
+                    line = encode_result(_with_payload(result, blob))
+                head = b'{"run":%b,"cursor":%d,%b' % (name, result.cursor, apart)
+                lines.append((result.cursor, b'%b"result":%b}' % (head, line)))
+            await self._write_lines(execution_id, run, lines, ended_at)
+
+    def _text_of(self, result: ResultEvent, line: bytes) -> bytes | None:
+        if result.message is None:
+            return None
+        return self._claims.text_of(result.message.payload, len(line))
 
     async def _write_lines(
         self, execution_id: str, run: _Run, made: list[tuple[int, bytes]], ended_at: datetime | None
     ) -> None:
-        if run.ended_at is not None:
-            return
         cursors, lines, last = [], [], run.last
         for cursor, line in made:
             if cursor > last:
@@ -287,6 +333,7 @@ class FileResultStore:
         if read.ended is not None:
             self._end_at(run, read.ended, segment, end - start)
         else:
+            run.apart = run.apart or read.apart
             self._result_at(run, read.cursor, segment, start, end)
 
     # -- letting go
@@ -335,6 +382,13 @@ class FileResultStore:
                 places.setdefault(read.run, _Places()).add(number, start, end, read.cursor)
         for execution_id, moved in places.items():
             self._runs[execution_id].places.move(number, moved)
+
+
+def _with_payload(result: ResultEvent, payload: Any) -> ResultEvent:
+    """A result with another payload, or what stands for it."""
+    assert result.message is not None
+    message = msgspec.structs.replace(result.message, uid=result.message.id, payload=payload)
+    return msgspec.structs.replace(result, message=message)
 
 
 def _read(line: bytes) -> _Line:

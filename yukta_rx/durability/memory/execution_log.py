@@ -95,6 +95,13 @@ class MemoryExecutionLogStore:
         found = zip(kept.places[first:last], kept.lines[first:last], strict=True)
         return [LogEntry(seq, decode_event(line)) for seq, line in found]
 
+    async def start_of(self, execution_id: str) -> RunStarted | None:
+        """The start of a run with its payload."""
+        kept = self._streams.get(execution_id)
+        if kept is None or kept.start is None:
+            return None
+        return decode_event(kept.start)  # type: ignore[return-value]
+
     async def runs(self) -> Sequence[LoggedRun]:
         """Every run, in the order of their newest entries."""
         found = [

@@ -42,3 +42,7 @@ class MemoryQueuedStartStore:
     async def list(self) -> Sequence[QueuedStart]:
         """Every start that waits, the earliest first."""
         return sorted(self._starts.values(), key=lambda start: start.queued_at)
+
+    async def opened(self, start: QueuedStart) -> QueuedStart:
+        """A start that waits, with its payload."""
+        return start

@@ -69,7 +69,8 @@ class ExecutionLogStore(Protocol):
             nothing and gets the first one back. A key outlives the run's other events. A key of the
             same run that is appended later, expired, sets it free.
         L8. Values come back as they were, of the same types; an event that cannot be written
-            exactly is refused with the place.
+            exactly is refused with the place. In place of a start payload that is kept apart,
+            everything but `start_of` may give the `Blob` that stands for it.
 
     Not guaranteed: that `seq` has no gaps; any order between streams; after a
     `StoreUnavailableError`, that the write did not happen (its answer may be lost).
@@ -103,6 +104,13 @@ class ExecutionLogStore(Protocol):
 
     async def read(self, stream: str, after: int = 0, limit: int = 100) -> Sequence[LogEntry]:
         """Entries of a run, or of another stream, with `seq` above `after`; at most `limit`."""
+
+    async def start_of(self, execution_id: str) -> RunStarted | None:
+        """The start of a run with its payload; None if it is not kept.
+
+        Raises:
+            StoreUnavailableError: the store gives no answer, or the payload is missing or damaged.
+        """
 
     async def runs(self) -> Sequence[LoggedRun]:
         """Every run that is kept, in the order of their newest entries."""

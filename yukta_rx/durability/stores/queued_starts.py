@@ -44,6 +44,8 @@ class QueuedStartStore(Protocol):
         Q4. `set_priority` changes nothing but the priority, and nothing at all of a start that
             does not wait.
         Q5. A failure raises; no answer is never taken for "nothing waits".
+        Q6. The request comes back as it was put. In place of a payload that is kept apart,
+            everything but `opened` may give the `Blob` that stands for it.
 
     Attributes:
         durable: whether what was put outlives the process.
@@ -65,3 +67,10 @@ class QueuedStartStore(Protocol):
 
     async def list(self) -> Sequence[QueuedStart]:
         """Every start that waits."""
+
+    async def opened(self, start: QueuedStart) -> QueuedStart:
+        """A start that waits and that `list` gave, with its payload.
+
+        Raises:
+            StoreUnavailableError: the payload is missing or damaged, or cannot be read.
+        """
