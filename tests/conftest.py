@@ -16,7 +16,10 @@ BEFORE_THE_LOOP = (
     # The driver looks for certificates and passwords in the home folder whenever it connects.
     ("yukta_rx/durability/postgres/database.py", {"__aenter__", "connect", "_acquired", "_read"}),
     # A loop of its own, in a thread or in a command.
-    ("yukta_rx/durability/postgres/migrate.py", {"work", "_connected", "_asked", "compare"}),
+    (
+        "yukta_rx/durability/postgres/migrate.py",
+        {"work", "_connected", "_connect", "_asked", "compare"},
+    ),
     ("yukta_rx/config/load.py", {"load_settings"}),
     ("yukta_rx/plugins/registry.py", {"load"}),
 )

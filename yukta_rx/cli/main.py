@@ -67,6 +67,8 @@ COMMANDS: Mapping[str, str] = {
     "config": "config_command:command",
     "doctor": "doctor_command:command",
     "key": "key_command:command",
+    "db": "db_command:command",
+    "migrate": "db_command:upgrade",
     "version": "version_command:command",
 }
 """Sub-commands in the order of the help, and the module and name of each."""

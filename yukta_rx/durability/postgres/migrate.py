@@ -13,6 +13,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import asyncpg
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -124,25 +125,52 @@ async def _move(url: str, move: Callable[[Config], None]) -> tuple[str | None, s
             return await connection.run_sync(work)
         except CommandError as error:
             raise _newer(str(error)) from error
+        except SQLAlchemyError as error:
+            raise await _failed(connection, error) from error
         finally:
             await connection.rollback()
             await connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": LOCK})
             await connection.commit()
 
 
+async def _failed(connection: AsyncConnection, error: SQLAlchemyError) -> StoreUnavailableError:
+    """What to say of a step that failed; the connection may be lost."""
+    await connection.rollback()
+    left = await connection.run_sync(_current)
+    return StoreUnavailableError(
+        f"the schema stays at step {left or 'none'}, the next one failed: {_said(error)}",
+        store="postgres",
+    )
+
+
 @asynccontextmanager
 async def _connected(url: str) -> AsyncIterator[AsyncConnection]:
-    driver = url.replace("postgresql://", "postgresql+asyncpg://", 1)
-    driver = driver.replace("postgres://", "postgresql+asyncpg://", 1)
-    engine = create_async_engine(driver, poolclass=NullPool, connect_args={"timeout": CONNECT})
+    engine = create_async_engine(
+        "postgresql+asyncpg://", poolclass=NullPool, async_creator=lambda: _connect(url)
+    )
     try:
         async with engine.connect() as connection:
             yield connection
     except (SQLAlchemyError, OSError, TimeoutError) as error:
-        said = str(getattr(error, "orig", None) or error or "no answer in time")
-        raise StoreUnavailableError(f"the schema: {said}", store="postgres") from error
+        raise StoreUnavailableError(f"the schema: {_said(error)}", store="postgres") from error
     finally:
         await engine.dispose()
+
+
+async def _connect(url: str) -> Any:
+    # Not by SQLAlchemy's own way, which understands addresses a little differently.
+    try:
+        return await asyncpg.connect(url, timeout=CONNECT)
+    except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        raise StoreUnavailableError(
+            f"the database does not let us in: {_said(error)}", store="postgres"
+        ) from error
+
+
+def _said(error: BaseException) -> str:
+    """What the database said, without what layers above it put around that."""
+    cause = getattr(error, "orig", None) or error
+    return str(cause.__cause__ or cause) or "no answer in time"
 
 
 def _config() -> Config:
