@@ -305,6 +305,34 @@ async def _read_log(path: Path) -> Any:
         }
 
 
+def _apart(path: Path) -> dict[str, Any]:
+    """What a store needs to keep large payloads apart."""
+    return {"blobs": FileBlobStore(path / "blobs", POOL.call), "claim_bytes": 100}
+
+
+LARGE: Final[Mapping[str, Any]] = {**VALUES, "large": "x" * 150}
+
+
+async def _write_log_with_blobs(path: Path) -> None:
+    async with FileExecutionLogStore(path, 500, 10_000, **_apart(path)) as store:
+        for name, payload in ((RUN, dict(LARGE)), (OTHER, None)):
+            await store.append_start(
+                log.RunStarted(
+                    execution_id=name,
+                    time=NOON,
+                    session_id="Shop",
+                    workflow_id="pay",
+                    payload=payload,
+                )
+            )
+
+
+async def _read_log_with_blobs(path: Path) -> Any:
+    async with FileExecutionLogStore(path, 500, 10_000, **_apart(path)) as store:
+        assert not store.quarantined
+        return {name: plain(await store.start_of(name)) for name in (RUN, OTHER)}
+
+
 # --- what waits ----------------------------------------------------------------------------------
 
 
@@ -330,6 +358,28 @@ async def _read_queue(path: Path) -> Any:
     async with FileQueuedStartStore(path) as store:
         assert not store.quarantined
         return plain(list(await store.list()))
+
+
+async def _write_queue_with_blobs(path: Path) -> None:
+    async with FileQueuedStartStore(path, **_apart(path)) as store:
+        for number, payload in enumerate((dict(LARGE), None)):
+            await store.put(
+                QueuedStart(
+                    execution_id=(RUN, OTHER)[number],
+                    session_id="Shop",
+                    workflow_id="pay",
+                    definition_version="ab" * 32,
+                    priority=5.0,
+                    queued_at=NOON + timedelta(seconds=number),
+                    request={"payload": payload, "labels": {"a": "b"}},
+                )
+            )
+
+
+async def _read_queue_with_blobs(path: Path) -> Any:
+    async with FileQueuedStartStore(path, **_apart(path)) as store:
+        assert not store.quarantined
+        return [plain(await store.opened(start)) for start in await store.list()]
 
 
 def _request(name: str, message: str, **more: Any) -> InputRequest:
@@ -462,6 +512,26 @@ async def _write_results(path: Path) -> None:
 async def _read_results(path: Path) -> Any:
     async with FileResultStore(path, POOL.call) as store:
         return {name: plain(await store.read(name)) for name in (RUN, OTHER, NEXT)}
+
+
+async def _write_results_with_blobs(path: Path) -> None:
+    async with FileResultStore(path / "results", POOL.call, **_apart(path)) as store:
+        found = [
+            ResultEvent(
+                cursor=cursor,
+                type=ResultType.RESULT,
+                time=NOON,
+                node_id="out",
+                message=_message(cursor, payload),
+            )
+            for cursor, payload in ((1, dict(LARGE)), (2, None))
+        ]
+        await store.append(RUN, found)
+
+
+async def _read_results_with_blobs(path: Path) -> Any:
+    async with FileResultStore(path / "results", POOL.call, **_apart(path)) as store:
+        return plain(await store.read(RUN))
 
 
 async def _write_events(path: Path) -> None:
@@ -641,7 +711,9 @@ async def _read_histories(path: Path) -> Any:
 FORMS: Final = (
     Form("definitions", _write_definitions, _read_definitions),
     Form("execution-log", _write_log, _read_log),
+    Form("execution-log-blobs", _write_log_with_blobs, _read_log_with_blobs),
     Form("queued-starts", _write_queue, _read_queue, ("start",)),
+    Form("queued-starts-blobs", _write_queue_with_blobs, _read_queue_with_blobs, ("start",)),
     Form("input-requests", _write_requests, _read_requests, ("request", "signal", "answer")),
     Form(
         "input-requests-compacted",
@@ -651,6 +723,7 @@ FORMS: Final = (
     ),
     Form("archive", _write_archive, _read_archive, ("run",)),
     Form("results", _write_results, _read_results, ("result",)),
+    Form("results-blobs", _write_results_with_blobs, _read_results_with_blobs, ("result",)),
     Form("events", _write_events, _read_events, ("event",)),
     Form("checkpoints", _write_checkpoints, _read_checkpoints),
     Form("effects", _write_effects, _read_effects),
