@@ -1,0 +1,97 @@
+"""Retention of the execution log: what is no longer kept goes in small steps, beside the writes.
+
+Runs are found by a range of `run`, so that the log itself is never searched. Feature: DUR-01.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from yukta_rx.durability.postgres._log_statements import (
+    DROP_ENTRIES,
+    DROP_KEYS,
+    DROP_RUNS,
+    OLDEST_ENTRY,
+    OLDEST_RUN,
+    ROWS_PER_STEP,
+    RUNS_PER_STEP,
+)
+from yukta_rx.durability.postgres.fence import check, fenced
+from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
+from yukta_rx.model.execution_log import STREAMS
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from typing import Any
+
+    from yukta_rx.durability.postgres.database import Database
+
+log = logging.getLogger(__name__)
+
+
+class LogRetention:
+    """Drops what is no longer kept. Belongs to the loop.
+
+    Args:
+        database: where the log is.
+        retained: runs that are kept at least.
+        compact_after: events after which older runs are dropped.
+    """
+
+    def __init__(self, database: Database, retained: int, compact_after: int) -> None:
+        self._database = database
+        self._retained = retained
+        self._compact_after = compact_after
+        self._appended = 0
+        self._due: datetime | None = None
+        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+
+    def grown(self, by: int, now: datetime) -> None:
+        """Say that the log has so many events more; drops what is too old, now and then."""
+        self._appended += by
+        if self._appended < self._compact_after:
+            return
+        self._appended = 0
+        self._due = now
+        if not self._tasks:
+            self._tasks.spawn(self._run(), "yukta execution log retention")
+
+    async def settled(self) -> None:
+        """Wait until nothing is dropped any more."""
+        await self._tasks.ended()
+
+    async def close(self) -> None:
+        """Stop, wherever it is; what is left goes another time."""
+        self._tasks.cancel()
+        await self._tasks.ended()
+
+    async def _run(self) -> None:
+        while (now := self._due) is not None:
+            self._due = None
+            try:
+                await self.drop(now)
+            except (StoreUnavailableError, StaleLeaderError) as error:
+                log.warning("the execution log is not made shorter for now: %s", error)
+
+    async def drop(self, now: datetime) -> None:
+        """Drop what is too old at a time."""
+        part = self._database.part
+        oldest = await self._database.fetchval(OLDEST_RUN, part, self._retained - 1)
+        if oldest is not None:
+            await self._step(DROP_RUNS, oldest, whole=RUNS_PER_STEP)
+        for stream in sorted(STREAMS):
+            kept = await self._database.fetchval(OLDEST_ENTRY, part, stream, self._retained - 1)
+            if kept is not None:
+                await self._step(fenced(DROP_ENTRIES), stream, kept, whole=ROWS_PER_STEP)
+        await self._step(fenced(DROP_KEYS), now, whole=ROWS_PER_STEP)
+
+    async def _step(self, sql: str, *args: Any, whole: int) -> None:
+        """Do a step until there is nothing left for a whole one."""
+        database = self._database
+        while True:
+            rows = await database.fetch(sql, database.part, database.epoch, *args)
+            if check(rows, database.part, database.epoch) < whole:
+                return
