@@ -304,6 +304,26 @@ async def test_interrupted_runs_are_resumed_without_being_asked(tmp_path, regist
         assert [(row["command"], row["actor"]) for row in rows] == [("Recover", "engine")]
 
 
+@pytest.mark.feature("CTL-03", "DUR-03")
+@virtual_time
+async def test_a_run_that_was_being_stopped_is_resumed_only_by_hand(tmp_path, registry) -> None:
+    HELD.add(1)
+    async with doomed(engine_on(tmp_path / "data", registry)) as engine:
+        going = [await engine.start("s", LINE, {"count": 2}) for _ in range(2)]
+        await moments()
+        await going[0].stop(StopMode.DRAIN)
+        after = await image(tmp_path / "data", "after")
+
+    HELD.clear()
+    stopped, other = (run.execution_id for run in going)
+    async with engine_on(after, registry, **{"restart.auto-resume": True}) as engine:
+        await moments()
+        assert engine.gateway.resumes._newest.keys() == {other}
+        assert listed(engine)[stopped] == "ABORTED"
+        result = await engine.gateway.command(Recover(stopped), actor="ada", via="REST")
+        assert await Execution(engine, result.started.execution_id).wait(100) is TaskStatus.SUCCESS
+
+
 @pytest.mark.feature("CTL-04")
 @virtual_time
 async def test_a_run_that_ended_is_restarted_by_the_next_server(tmp_path, registry) -> None:

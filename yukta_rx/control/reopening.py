@@ -18,7 +18,7 @@ from yukta_rx.control.start_request import StartRequest
 from yukta_rx.durability.recovery import recover
 from yukta_rx.errors import RejectedError, YuktaError
 from yukta_rx.model.events import ExecutionEvent
-from yukta_rx.model.execution_log import RunAborted, RunFinished, RunStarted
+from yukta_rx.model.execution_log import ControlApplied, RunAborted, RunFinished, RunStarted
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.aio import Tasks
 
@@ -225,6 +225,10 @@ class Reopening:
         while True:
             async with turns:
                 try:
+                    if await self._was_stopped(execution_id):
+                        told = "run %s is not resumed: it was being stopped; recover it by hand"
+                        log.warning(told, execution_id)
+                        return
                     await recover_one(execution_id)
                 except RejectedError as error:
                     pause = min(60.0, max(1.0, error.retry_after or 1.0))
@@ -235,6 +239,13 @@ class Reopening:
                     return
             # There is no room yet, and no queue to wait in.
             await self._clock.sleep(pause)
+
+    async def _was_stopped(self, execution_id: str) -> bool:
+        """Whether a stop was acknowledged that the run did not come to the end of."""
+        return any(
+            type(entry.event) is ControlApplied and entry.event.command == "StopWorkflow"
+            for entry in await self._events.read(execution_id)
+        )
 
     def ended(self, execution_id: str, status: TaskStatus) -> None:
         """A run has ended: what the run emitted that it resumed may be forgotten."""
