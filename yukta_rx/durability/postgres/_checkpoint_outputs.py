@@ -1,0 +1,140 @@
+"""Outputs that are being written, and the records that are on their way.
+
+Features: DUR-02, DUR-04.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from yukta_rx.durability.postgres._texts import stored
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.streams.faults import as_error
+
+if TYPE_CHECKING:
+    from yukta_rx.durability.stores.checkpoints import CheckpointRow
+    from yukta_rx.durability.stores.claims import Claims
+
+
+class Run:
+    """A run that this process writes, or has looked at."""
+
+    __slots__ = ("column", "gone", "id", "last", "outputs")
+
+    def __init__(self, execution_id: str) -> None:
+        self.id = execution_id
+        self.column = stored(execution_id)
+        self.outputs: dict[str, Output] = {}
+        self.gone = False
+        """Forgotten: what still waits is not written."""
+        self.last: Record | None = None
+        """The newest of its records."""
+
+    def output(self, node_id: str) -> Output:
+        """A node's output; made if nothing is known of it."""
+        found = self.outputs.get(node_id)
+        if found is None:
+            found = self.outputs[node_id] = Output(self, node_id)
+        return found
+
+
+class Output:
+    """What a node emits, as far as this process knows."""
+
+    __slots__ = ("column", "complete", "ending", "failed", "last", "node_id", "reason", "run")
+
+    def __init__(self, run: Run, node_id: str) -> None:
+        self.run = run
+        self.node_id = node_id
+        self.column = stored(node_id)
+        self.complete = False
+        self.ending: Record | None = None
+        """The end marker, while it is on its way."""
+        self.reason: str | None = None
+        self.failed = False
+        """A row could not be written, so none behind it may be."""
+        self.last: Record | None = None
+        """The newest of its records."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing more of it is written."""
+        return self.failed or self.run.gone
+
+    def unwritten(self) -> StoreUnavailableError:
+        """Return the error of what could not be written."""
+        return StoreUnavailableError(
+            f"the output of node {self.node_id} of run {self.run.id} could not be written"
+        )
+
+
+class Record:
+    """Something said of an output: a row, its end, that it is given up."""
+
+    __slots__ = (
+        *("blobs", "claims", "done", "inputs", "messages", "output", "reason"),
+        *("row", "seq", "settled", "text", "waiters"),
+    )
+
+    def __init__(self, output: Output, seq: int, *, done: bool = False) -> None:
+        self.output = output
+        self.seq = seq
+        self.done = done
+        self.reason: str | None = None
+        self.text: str | None = None
+        """The row."""
+        self.messages = 0
+        self.inputs = 0
+        self.row: CheckpointRow | None = None
+        self.claims: Claims = {}
+        """Of a row with payloads that are kept apart: its text is not made yet."""
+        self.blobs: dict[str, bytes] = {}
+        """By their hashes, once it is."""
+        self.settled = False
+        self.waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def weight(self) -> int:
+        """Bytes that it holds while it waits."""
+        return 200 + len(self.text or "") + sum(map(len, self.claims.values()))
+
+    def wait(self) -> asyncio.Future[None]:
+        """A future that is done when it is written, or has failed; not settled yet."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiters.append(future)
+        return future
+
+    def settle(self, error: BaseException | None) -> None:
+        """Tell those who wait."""
+        self.settled = True
+        waiters, self.waiters = self.waiters, []
+        for future in waiters:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(as_error(error))
+                # Whoever gave it up may not look.
+                future.exception()
+
+
+class Told:
+    """What a batch says of the state of one output."""
+
+    __slots__ = ("bytes", "done", "inputs", "messages", "reason", "seq")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.reason: str | None = None
+        self.messages = self.inputs = self.bytes = self.seq = 0
+
+    def add(self, record: Record, size: int) -> None:
+        """Take over what a record says."""
+        self.done = self.done or record.done
+        self.reason = record.reason or self.reason
+        self.messages += record.messages
+        self.inputs += record.inputs
+        self.bytes += size
+        self.seq = record.seq

@@ -1,0 +1,138 @@
+"""Statements of the checkpoint store.  Features: DUR-02, DUR-04.
+
+What a node has is what its state says: rows behind the `last_seq` of a state do not count, so that
+what comes for a node that is complete or given up changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yukta_rx.durability.postgres.fence import FENCE
+
+GOING: Final = "cleared"
+"""Reason of a state whose run is on its way out, or not all here yet: it is shown to nobody."""
+
+STEP: Final = 500
+"""Rows that are copied or removed in one transaction."""
+
+_STATE: Final = """
+part, epoch, execution_id, node_id, complete, reason, messages, inputs, bytes, last_seq
+"""
+
+_GIVEN: Final = """
+unnest($8::text[], $9::text[], $10::bool[], $11::text[], $12::bigint[], $13::bigint[],
+       $14::bigint[], $15::bigint[]) AS given
+"""
+
+# A repeat after a lost answer finds its rows there, and the states as new as what it says.
+WRITE: Final = f"""
+WITH fence AS ({FENCE}), put AS (
+    INSERT INTO node_checkpoint (part, epoch, execution_id, node_id, seq, row, blobs)
+    SELECT $1, $2, given.* FROM fence,
+        unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[]) AS given
+    ON CONFLICT DO NOTHING
+), told AS (
+    INSERT INTO node_checkpoint_state AS known ({_STATE})
+    SELECT $1, $2, given.* FROM fence, {_GIVEN}
+    ON CONFLICT (part, execution_id, node_id) DO UPDATE SET
+        epoch = excluded.epoch, complete = excluded.complete, reason = excluded.reason,
+        messages = known.messages + excluded.messages, inputs = known.inputs + excluded.inputs,
+        bytes = known.bytes + excluded.bytes, last_seq = excluded.last_seq
+    WHERE NOT known.complete AND known.reason IS NULL AND known.last_seq < excluded.last_seq
+)
+SELECT count(*) AS fence FROM fence
+"""
+
+GIVE_UP: Final = f"""
+INSERT INTO node_checkpoint_state AS known ({_STATE})
+SELECT $1, $2, given.id, given.node, false, given.reason, 0, 0, 0, $3
+FROM unnest($4::text[], $5::text[], $6::text[]) AS given (id, node, reason)
+ON CONFLICT (part, execution_id, node_id) DO UPDATE SET
+    epoch = excluded.epoch, complete = false, reason = excluded.reason
+"""
+"""Of outputs that could not be written: whatever is there, since nobody knows what is."""
+
+STATES: Final = """
+SELECT node_id, complete, reason, messages, inputs FROM node_checkpoint_state
+WHERE part = $1 AND execution_id = $2
+"""
+
+STATE: Final = """
+SELECT reason, messages, last_seq FROM node_checkpoint_state
+WHERE part = $1 AND execution_id = $2 AND node_id = $3
+"""
+
+PAGE: Final = """
+SELECT seq, row, blobs FROM node_checkpoint
+WHERE part = $1 AND execution_id = $2 AND node_id = $3 AND seq > $4 AND seq <= $5
+ORDER BY seq LIMIT $6
+"""
+
+RUNS: Final = "SELECT DISTINCT execution_id FROM node_checkpoint_state WHERE part = $1"
+
+HELD: Final = """
+SELECT coalesce(sum(bytes), 0)::bigint AS bytes, coalesce(max(last_seq), 0) AS seq
+FROM node_checkpoint_state WHERE part = $1
+"""
+
+# --- forgetting a run ----------------------------------------------------------------------------
+
+CLEAR_ROWS: Final = """
+WITH gone AS (
+    DELETE FROM node_checkpoint WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM node_checkpoint WHERE part = $1 AND execution_id = $2 LIMIT $3))
+    RETURNING 1)
+SELECT count(*) FROM gone
+"""
+
+CLEAR_STATES: Final = """
+WITH gone AS (
+    DELETE FROM node_checkpoint_state WHERE part = $1 AND execution_id = $2 RETURNING bytes)
+SELECT coalesce(sum(bytes), 0)::bigint FROM gone
+"""
+
+LEAVE: Final = f"""
+UPDATE node_checkpoint_state SET complete = false, reason = '{GOING}'
+WHERE part = $1 AND execution_id = $2 AND reason IS DISTINCT FROM '{GOING}'
+"""
+
+# --- a run that begins with what another has -----------------------------------------------------
+
+COPY_ROWS: Final = """
+WITH chosen AS (
+    SELECT old.node_id, old.seq, old.row, old.blobs
+    FROM node_checkpoint AS old JOIN node_checkpoint_state AS state
+        USING (part, execution_id, node_id)
+    WHERE part = $1 AND execution_id = $3 AND node_id = ANY ($5::text[])
+        AND old.seq <= state.last_seq AND state.reason IS NULL
+        AND (old.node_id, old.seq) > ($6::text, $7::bigint)
+    ORDER BY old.node_id, old.seq LIMIT $8
+), put AS (
+    INSERT INTO node_checkpoint (part, epoch, execution_id, node_id, seq, row, blobs)
+    SELECT $1, $2, $4, node_id, seq, row, blobs FROM chosen ON CONFLICT DO NOTHING
+)
+SELECT node_id, seq, blobs FROM chosen ORDER BY node_id, seq
+"""
+
+BEGIN: Final = f"""
+INSERT INTO node_checkpoint_state ({_STATE})
+SELECT part, $2, $4, node_id, false, '{GOING}', 0, 0, 0, 0 FROM node_checkpoint_state
+WHERE part = $1 AND execution_id = $3 AND node_id = ANY ($5::text[])
+ON CONFLICT DO NOTHING
+"""
+
+COPY_STATES: Final = f"""
+WITH put AS (
+    INSERT INTO node_checkpoint_state AS known ({_STATE})
+    SELECT part, $2, $4, node_id, complete, reason, messages, inputs, bytes, last_seq
+    FROM node_checkpoint_state
+    WHERE part = $1 AND execution_id = $3 AND node_id = ANY ($5::text[])
+        AND reason IS DISTINCT FROM '{GOING}'
+    ON CONFLICT (part, execution_id, node_id) DO UPDATE SET
+        epoch = excluded.epoch, complete = excluded.complete, reason = excluded.reason,
+        messages = excluded.messages, inputs = excluded.inputs, bytes = excluded.bytes,
+        last_seq = excluded.last_seq
+    RETURNING bytes)
+SELECT coalesce(sum(bytes), 0)::bigint FROM put
+"""

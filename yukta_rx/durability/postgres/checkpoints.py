@@ -1,0 +1,486 @@
+"""Node outputs in two tables: rows, and what is known of each node.  Features: DUR-02, DUR-04.
+
+One writer for all nodes of all runs: what waits is one statement, rows and end markers and the
+fence together. Rows are read page by page, so an output never is in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from yukta_rx.durability.postgres._checkpoint_outputs import Output, Record, Run, Told
+from yukta_rx.durability.postgres._checkpoint_statements import (
+    BEGIN,
+    CLEAR_ROWS,
+    CLEAR_STATES,
+    COPY_ROWS,
+    COPY_STATES,
+    GIVE_UP,
+    GOING,
+    HELD,
+    LEAVE,
+    PAGE,
+    RUNS,
+    STATE,
+    STATES,
+    STEP,
+    WRITE,
+)
+from yukta_rx.durability.postgres._texts import named, stored
+from yukta_rx.durability.postgres._writer import MOST_ROWS, Writer
+from yukta_rx.durability.postgres.database import columns
+from yukta_rx.durability.postgres.fence import hold_fence, stale
+from yukta_rx.durability.stores.blobs import Owner, blob_of
+from yukta_rx.durability.stores.checkpoints import (
+    UNSERIALISABLE,
+    WRITE_FAILED,
+    CheckpointRow,
+    NodeCheckpoint,
+    decode_row,
+    encode_row,
+)
+from yukta_rx.durability.stores.claims import STORE, claims_of, opened_row, with_payloads
+from yukta_rx.errors import StaleLeaderError, StoreUnavailableError, UnserialisablePayloadError
+
+if TYPE_CHECKING:
+    from collections.abc import (
+        AsyncGenerator,
+        Awaitable,
+        Callable,
+        Collection,
+        Mapping,
+        Sequence,
+    )
+
+    import asyncpg
+
+    from yukta_rx.durability.postgres.blobs import PostgresBlobStore
+    from yukta_rx.durability.postgres.database import Database
+    from yukta_rx.model.codec import Blob
+
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 60.0
+"""Seconds that rows wait for a database that gives no answer, before their outputs are given up."""
+
+EPOCH_BITS: Final = 40
+"""Rows of one epoch that can be counted before those of the next: 2 to the power of it."""
+
+FIRST_PAGE: Final = 16
+MOST_PAGE: Final = 1000
+PAGE_BYTES: Final = 1 << 20
+"""Rows of a page: few at first, then as many as make about so many bytes."""
+
+
+class PostgresNodeCheckpointStore:
+    """See `NodeCheckpointStore`.
+
+    Args:
+        database: where they are.
+        offload: `await offload(fn, *args)` calls `fn` in a thread.
+        blobs: keeps payloads that are too large for a row; None keeps every payload in its row.
+        claim_bytes: size from which on a payload is; 0 for none.
+        patience: seconds that rows wait for a database that gives no answer.
+        most_rows: rows that are written in one statement.
+        step: rows that are copied or removed in one transaction.
+    """
+
+    durable = True
+    synchronous = False
+
+    def __init__(
+        self,
+        database: Database,
+        offload: Callable[..., Awaitable[Any]],
+        *,
+        blobs: PostgresBlobStore | None = None,
+        claim_bytes: int = 0,
+        patience: float = PATIENCE,
+        most_rows: int = MOST_ROWS,
+        step: int = STEP,
+    ) -> None:
+        self._database = database
+        self._offload = offload
+        self._blobs = blobs
+        self._claim_bytes = claim_bytes if blobs is not None else 0
+        self._runs: dict[str, Run] = {}
+        self._owed: dict[Output, None] = {}
+        """Outputs that were given up, and that could not be written."""
+        self._patience = patience
+        self._most_rows = most_rows
+        self._step = step
+        self._writer: Writer[Record] | None = None
+        self._seq = 0
+        self._held = 0
+
+    async def start(self) -> None:
+        """Look how much there is.
+
+        Raises:
+            StoreUnavailableError: the database gives no answer.
+        """
+        [held] = await self._database.fetch(HELD, self._database.part)
+        self._held = held["bytes"]
+        self._seq = max(held["seq"], self._database.epoch << EPOCH_BITS)
+        writer: Writer[Record] = Writer(
+            self._database,
+            "checkpoints",
+            self._write,
+            self._lost,
+            patience=self._patience,
+            most_rows=self._most_rows,
+        )
+        self._writer = await writer.__aenter__()
+        if self._blobs is not None:
+            await self._blobs.start()
+            await self._blobs.keep(STORE, await self.runs())
+
+    async def close(self) -> None:
+        """Write what waits."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.__aexit__()
+        if self._blobs is not None:
+            await self._blobs.close()
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of rows and of blobs."""
+        return self._held + (self._blobs.size if self._blobs is not None else 0)
+
+    @property
+    def stale(self) -> int:
+        """Rows and marks that were refused because another server leads."""
+        return 0 if self._writer is None else self._writer.stale
+
+    # -- taking over
+
+    @property
+    def full(self) -> bool:
+        """Whether nodes should be held back."""
+        return self._writer is not None and self._writer.full
+
+    async def room(self) -> None:
+        """Wait until it is not `full`."""
+        if self._writer is not None:
+            await self._writer.room()
+
+    def append(self, execution_id: str, node_id: str, row: CheckpointRow) -> bool:
+        """Take a row over; False if the output of the node is not kept."""
+        output = self._run(execution_id).output(node_id)
+        if output.complete or output.ending is not None or output.reason is not None:
+            return False
+        return self._take(output, row, done=False) is not None
+
+    def _take(self, output: Output, row: CheckpointRow, *, done: bool) -> Record | None:
+        """Have a row written; None if it cannot be."""
+        record = Record(output, self._next(), done=done)
+        record.messages, record.inputs = len(row), len(row.inputs)
+        try:
+            text = encode_row(row)
+            if self._claim_bytes and len(text) > self._claim_bytes:
+                record.claims = claims_of(row, self._claim_bytes)
+        except UnserialisablePayloadError as error:
+            log.warning("the output of node %s is not kept: %s", output.node_id, error)
+            self._give_up(output, UNSERIALISABLE)
+            return None
+        if record.claims:
+            record.row = row
+        else:
+            record.text = text.decode()
+        return self._submit(record)
+
+    def _submit(self, record: Record) -> Record:
+        if self._writer is None:
+            raise _not_open()
+        record.output.last = record.output.run.last = record
+        self._writer.put(record, record.weight)
+        return record
+
+    def mark_complete(
+        self, execution_id: str, node_id: str, row: CheckpointRow | None = None
+    ) -> Awaitable[None] | None:
+        """Write the last row and the end marker together; None if that is done already."""
+        output = self._run(execution_id).output(node_id)
+        if output.reason == WRITE_FAILED:
+            raise output.unwritten()
+        if output.complete or output.reason is not None:
+            return None
+        if output.ending is None:
+            if row is not None:
+                output.ending = self._take(output, row, done=True)
+            else:
+                output.ending = self._submit(Record(output, self._next(), done=True))
+        return None if output.ending is None else output.ending.wait()
+
+    def mark_incomplete(self, execution_id: str, node_id: str, reason: str) -> None:
+        """Give up the output of a node for good."""
+        output = self._run(execution_id).output(node_id)
+        if not output.complete and output.reason is None:
+            self._give_up(output, reason)
+
+    def _give_up(self, output: Output, reason: str) -> None:
+        output.reason = reason
+        record = Record(output, self._next())
+        record.reason = reason
+        self._submit(record)
+
+    def written(self, execution_id: str, node_id: str) -> Awaitable[None] | None:
+        """Wait until all rows of a node that were appended are written; None if they are."""
+        run = self._runs.get(execution_id)
+        output = None if run is None else run.outputs.get(node_id)
+        if output is None:
+            return None
+        if output.reason == WRITE_FAILED:
+            raise output.unwritten()
+        return None if output.last is None or output.last.settled else output.last.wait()
+
+    def _run(self, execution_id: str) -> Run:
+        run = self._runs.get(execution_id)
+        if run is None:
+            run = self._runs[execution_id] = Run(execution_id)
+        return run
+
+    def _next(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    # -- writing; in the writer's task
+
+    async def _write(self, made: Connection, records: Sequence[Record]) -> None:
+        """Write records, and tell those who wait; called again if there was no answer."""
+        database, owed = self._database, tuple(self._owed)
+        live = [record for record in records if not record.output.lost]
+        for record in live:
+            if record.claims:
+                await self._claim(record)
+        apart = [record for record in live if record.blobs]
+        if owed or apart:
+            async with made.transaction():
+                await hold_fence(made, database.part, database.epoch)
+                await self._write_owed(made, owed)
+                fresh = await self._put_blobs(made, apart)
+                sizes = await self._put(made, live)
+            self._written_owed(owed)
+            if self._blobs is not None:
+                self._blobs.size += fresh
+        else:
+            sizes = await self._put(made, live)
+        for record, size in zip(live, sizes, strict=True):
+            self._held += size
+            if record.done:
+                record.output.complete, record.output.ending = True, None
+            record.settle(None)
+        for record in records:
+            if not record.settled:
+                record.settle(record.output.unwritten())
+
+    async def _put(self, made: Connection, records: Sequence[Record]) -> list[int]:
+        """Write rows and states in one statement; the bytes of each record."""
+        database = self._database
+        if not records:
+            return []
+        rows: list[tuple[Any, ...]] = []
+        told: dict[Output, Told] = {}
+        sizes = []
+        for record in records:
+            output, size = record.output, 0
+            if record.text is not None:
+                size = len(record.text)
+                blobs = " ".join(sorted(record.blobs)) or None
+                rows.append((output.run.column, output.column, record.seq, record.text, blobs))
+            sizes.append(size)
+            if output not in told:
+                told[output] = Told()
+            told[output].add(record, size)
+        states = [
+            (
+                *(output.run.column, output.column, one.done, one.reason),
+                *(one.messages, one.inputs, one.bytes, one.seq),
+            )
+            for output, one in told.items()
+        ]
+        given = (*columns(rows, 5), *columns(states, 8))
+        if not await made.fetchval(WRITE, database.part, database.epoch, *given):
+            raise stale(database.part, database.epoch)
+        return sizes
+
+    async def _claim(self, record: Record) -> None:
+        """Make the text of a row whose large payloads are kept apart."""
+        row, claims = record.row, record.claims
+        if row is None:
+            return
+        places: dict[int, Blob] = await self._offload(
+            lambda: {at: blob_of(data) for at, data in claims.items()}
+        )
+        record.text = encode_row(with_payloads(row, places)).decode()
+        record.blobs = {places[at].sha256: data for at, data in claims.items()}
+        record.claims, record.row = {}, None
+
+    async def _put_blobs(self, made: Connection, records: Sequence[Record]) -> int:
+        if self._blobs is None or not records:
+            return 0
+        given: dict[Owner, dict[str, bytes]] = {}
+        for record in records:
+            given.setdefault(Owner(STORE, record.output.run.id), {}).update(record.blobs)
+        return await self._blobs.put_with(made, given)
+
+    async def _write_owed(self, made: Connection, owed: Sequence[Output]) -> None:
+        """What could not be written before and has to be before anything else."""
+        database = self._database
+        still = [(one.run.column, one.column, one.reason) for one in owed if not one.run.gone]
+        if still:
+            given = (database.part, database.epoch, self._seq, *columns(still, 3))
+            await made.execute(GIVE_UP, *given)
+
+    def _written_owed(self, owed: Sequence[Output]) -> None:
+        for output in owed:
+            self._owed.pop(output, None)
+
+    def _lost(self, records: Sequence[Record], error: BaseException) -> None:
+        """Records could not be written: what they say of a node is not so."""
+        for record in records:
+            output = record.output
+            if record.done:
+                output.ending = None
+            if not output.lost:
+                log.warning("the output of node %s is given up: %s", output.node_id, error)
+                output.failed = True
+                output.reason = output.reason or WRITE_FAILED
+                if not isinstance(error, StaleLeaderError):
+                    self._owed[output] = None
+            record.settle(error)
+
+    # -- reading
+
+    async def _settled(self, run: Run | None) -> None:
+        """Wait until all that was taken over for a run is written, or has failed."""
+        if self._writer is None:
+            raise _not_open()
+        if run is not None and run.last is not None and not run.last.settled:
+            await asyncio.wait((run.last.wait(),))
+
+    async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
+        """What is known of each node of a run, by node id."""
+        run = self._runs.get(execution_id)
+        await self._settled(run)
+        column = stored(execution_id)
+        found: dict[str, NodeCheckpoint] = {}
+        for row in await self._database.fetch(STATES, self._database.part, column):
+            if row["reason"] == GOING:
+                continue
+            state = NodeCheckpoint(row["complete"], None, row["messages"], row["inputs"])
+            if row["reason"] is not None:
+                state = NodeCheckpoint(False, row["reason"])
+            found[named(row["node_id"])] = state
+        if found:
+            self._learn(self._run(execution_id), found)
+        for node_id, output in () if run is None else run.outputs.items():
+            if output.reason is not None:
+                found[node_id] = NodeCheckpoint(False, output.reason)
+        return found
+
+    def _learn(self, run: Run, found: Mapping[str, NodeCheckpoint]) -> None:
+        """What an earlier process said of nodes, so that what comes for them changes nothing."""
+        for node_id, state in found.items():
+            output = run.output(node_id)
+            if output.last is None:
+                output.complete, output.reason = state.complete, state.reason
+
+    async def read(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
+        """The rows of a node, drawn as they are asked for."""
+        run = self._runs.get(execution_id)
+        output = None if run is None else run.outputs.get(node_id)
+        if self._writer is None:
+            raise _not_open()
+        whose = (self._database.part, stored(execution_id), stored(node_id))
+        state = await self._database.fetchrow(STATE, *whose)
+        if state is None or state["reason"] is not None:
+            return
+        if output is not None and output.reason is not None:
+            return
+        after, limit, messages = 0, FIRST_PAGE, 0
+        while True:
+            page = await self._database.fetch(PAGE, *whose, after, state["last_seq"], limit)
+            for row in page:
+                read = decode_row(row["row"].encode(), node_id)
+                messages += len(read)
+                yield await opened_row(read, (row["blobs"] or "").split(), self._blobs)
+                after = row["seq"]
+            if len(page) < limit:
+                break
+            each = sum(len(row["row"]) for row in page) // len(page) + 1
+            limit = max(1, min(MOST_PAGE, PAGE_BYTES // each))
+        if messages != state["messages"]:
+            raise StoreUnavailableError(
+                f"the output of node {node_id} has {state['messages']} messages, and {messages}"
+                " are there: its run was forgotten meanwhile, or rows are missing"
+            )
+
+    async def runs(self) -> Collection[str]:
+        """Ids of all runs of which anything is kept."""
+        found = await self._database.fetch(RUNS, self._database.part)
+        return {named(row["execution_id"]) for row in found} | self._runs.keys()
+
+    # -- whole runs
+
+    async def carry_over(self, execution_id: str, into: str, nodes: Collection[str]) -> None:
+        """Let a run begin with what is known of nodes of another one."""
+        await self._settled(self._runs.get(execution_id))
+        database, owed = self._database, tuple(self._owed)
+        ids = (stored(execution_id), stored(into), list(map(stored, nodes)))
+        given = (database.part, database.epoch, *ids)
+        place, more = ("", 0), True
+
+        async def step(made: Connection) -> tuple[tuple[str, int], int | None]:
+            await self._write_owed(made, owed)
+            rows = await made.fetch(COPY_ROWS, *given, *place, self._step)
+            hashes = {one for row in rows for one in (row["blobs"] or "").split()}
+            if hashes and self._blobs is not None:
+                await self._blobs.share_with(made, Owner(STORE, into), hashes)
+            if len(rows) == self._step:
+                await made.execute(BEGIN, *given)
+                return (rows[-1]["node_id"], rows[-1]["seq"]), None
+            return place, await made.fetchval(COPY_STATES, *given)
+
+        try:
+            while more:
+                place, size = await database.write(step)
+                self._written_owed(owed)
+                self._held += size or 0
+                more = size is None
+        except StoreUnavailableError:
+            with contextlib.suppress(StoreUnavailableError):
+                await self.clear(into)
+            raise
+
+    async def clear(self, execution_id: str) -> None:
+        """Forget a run."""
+        run = self._runs.pop(execution_id, None)
+        if run is not None:
+            # What waits is passed over; what is being written comes to its end.
+            run.gone = True
+        await self._settled(run)
+        whose, gone = (self._database.part, stored(execution_id)), False
+
+        async def step(made: Connection) -> tuple[bool, int]:
+            rows = await made.fetchval(CLEAR_ROWS, *whose, self._step)
+            if rows == self._step:
+                await made.execute(LEAVE, *whose)
+                return False, 0
+            return True, await made.fetchval(CLEAR_STATES, *whose)
+
+        while not gone:
+            gone, size = await self._database.write(step)
+            self._held -= size
+        if self._blobs is not None:
+            await self._blobs.forget(Owner(STORE, execution_id))
+
+
+def _not_open() -> StoreUnavailableError:
+    return StoreUnavailableError("the store of outputs is not open", store="checkpoints")
