@@ -253,6 +253,29 @@ def upgrade() -> None:
             "part", "session_id", "workflow_id", name=op.f("workflow_number_pkey")
         ),
     )
+    _sum_up()
+
+
+def _sum_up() -> None:
+    """Fill the tables that say in short what others hold already."""
+    op.execute("""
+        INSERT INTO workflow_number (part, epoch, session_id, workflow_id, last_version)
+        SELECT part, max(epoch), session_id, workflow_id, max(version)
+        FROM workflow_definition_revision GROUP BY part, session_id, workflow_id
+    """)
+    op.execute("""
+        INSERT INTO kv_count (part, epoch, session_id, entries)
+        SELECT part, max(epoch), session_id, count(*) FROM kv_entry GROUP BY part, session_id
+    """)
+    op.execute("""
+        INSERT INTO run (part, epoch, execution_id, started_seq, ended_seq, last_seq, resumed)
+        SELECT part, max(epoch), execution_id,
+            coalesce(max(seq) FILTER (WHERE type = 'RUN_STARTED'), 0),
+            coalesce(max(seq) FILTER (WHERE type IN ('RUN_FINISHED', 'RUN_ABORTED')), 0),
+            max(seq), count(*) FILTER (WHERE type = 'RUN_RESUMED')
+        FROM execution_log WHERE execution_id NOT IN ('scheduler', 'control_orphan')
+        GROUP BY part, execution_id
+    """)
 
 
 def downgrade() -> None:

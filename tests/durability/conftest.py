@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 
-from yukta_rx.errors import ConfigError
-from yukta_rx.testing.postgres import postgres_url
+from tests.databases import empty_database, server_or_skip
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -17,26 +15,20 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def postgres_schema() -> Iterator[str]:
+def postgres_server() -> Iterator[str]:
+    """The address of a server where databases may be made."""
+    with server_or_skip() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_schema(postgres_server: str) -> Iterator[str]:
     """The address of a database of ours with the schema in it."""
     from yukta_rx.durability.postgres import migrate
 
-    try:
-        server = postgres_url()
-        url = server.__enter__()
-    except ConfigError as error:
-        pytest.skip(str(error))
-    try:
-        name = f"yukta_test_{id(server) % 1_000_000}"
-        asyncio.run(_run(url, f"CREATE DATABASE {name}"))
-        own = url.rpartition("/")[0] + f"/{name}"
-        try:
-            migrate.upgrade(own)
-            yield own
-        finally:
-            asyncio.run(_run(url, f"DROP DATABASE {name} WITH (FORCE)"))
-    finally:
-        server.__exit__(None, None, None)
+    with empty_database(postgres_server) as url:
+        migrate.upgrade(url)
+        yield url
 
 
 @pytest.fixture
@@ -51,13 +43,3 @@ async def postgres(postgres_schema: str) -> AsyncIterator[Database]:
         await database.change(lambda made: made.execute(f"TRUNCATE {names} RESTART IDENTITY"))
         database.epoch = await database.change(lambda made: raise_epoch(made, 0, "test"))
         yield database
-
-
-async def _run(url: str, sql: str) -> None:
-    import asyncpg
-
-    made = await asyncpg.connect(url)
-    try:
-        await made.execute(sql)
-    finally:
-        await made.close()
