@@ -89,9 +89,9 @@ class PostgresBlobStore:
     async def put(self, owner: Owner, data: bytes) -> Blob:
         """Keep bytes for an owner."""
         blob: Blob = await self._offload(blob_of, data)
-        self.size += await self._database.write(
-            lambda made: self.put_with(made, {owner: {blob.sha256: data}})
-        )
+        given = {owner: {blob.sha256: data}}
+        fresh = await self._database.write(lambda made: self.put_with(made, given))
+        self.size += fresh
         return blob
 
     async def get(self, blob: Blob) -> bytes:
