@@ -90,8 +90,12 @@ class LogRetention:
 
     async def _step(self, sql: str, *args: Any, whole: int) -> None:
         """Do a step until there is nothing left for a whole one."""
-        database = self._database
-        while True:
-            rows = await database.fetch(sql, database.part, database.epoch, *args)
-            if check(rows, database.part, database.epoch) < whole:
-                return
+        part, epoch = self._database.part, self._database.epoch
+
+        async def step(made: Any) -> int:
+            # A step looks up few rows, whatever the planner believes.
+            await made.execute("SET LOCAL enable_seqscan = off")
+            return check(await made.fetch(sql, part, epoch, *args), part, epoch)
+
+        while await self._database.write(step) >= whole:
+            pass
