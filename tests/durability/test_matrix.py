@@ -50,8 +50,12 @@ def test_with_files_all_but_the_live_view_survives_all_but_the_machine() -> None
 def test_a_database_also_survives_the_machine() -> None:
     found = rows(PROFILE="postgres", POSTGRES_URL="postgresql://y@db/y")
 
-    assert found["history"].survives == tuple(Outlives)
-    assert found["history"].folder is None
+    assert found.pop("live-view").lost
+    assert {row.survives for row in found.values()} == {tuple(Outlives)}
+    assert {row.folder for row in found.values()} == {None}
+    # What is said of files only is not said of it.
+    assert "power loss" not in found["history"].note
+    assert "power loss" in rows(PROFILE="file")["history"].note
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ class _Kind:
         switches: the stores that it needs; none where it is in memory whatever the settings say.
         lost: the note where it is in memory.
         kept: the note where it is not.
+        files: what is said behind that of files.
         count: how many are kept; 0 keeps none, whatever the store.
     """
 
@@ -100,6 +101,7 @@ class _Kind:
     switches: tuple[str, ...]
     lost: str
     kept: str
+    files: str = ""
     count: str | None = None
 
 
@@ -123,8 +125,9 @@ _KINDS: Final = (
         "history and audit",
         ("execution-log",),
         "Nobody can say afterwards what ran or who commanded it.",
-        "A start is written before its id is handed out, a command before it is answered. A"
-        " power loss can take the newest ends of nodes, unless yukta.execution-log.fsync is set.",
+        "A start is written before its id is handed out, a command before it is answered.",
+        files=" A power loss can take the newest ends of nodes, unless yukta.execution-log.fsync is"
+        " set.",
     ),
     _Kind(
         "runs",
@@ -146,7 +149,7 @@ _KINDS: Final = (
         ("restart",),
         "Up to the caps of yukta.restart.messages-per-node and bytes-per-node; what goes to"
         " yukta.restart.spill-dir is of this process alone.",
-        "An end marker is on disk before any child sees the completion. Without caps.",
+        "An end marker is durable before any child sees the completion. Without caps.",
         count="restart.retained-executions",
     ),
     _Kind(
@@ -191,7 +194,7 @@ _KINDS: Final = (
         "results",
         ("restart",),
         "Up to yukta.results.retained-events for each run.",
-        "Of the last yukta.results.stored-runs runs that ended; on disk before the run ends.",
+        "Of the last yukta.results.stored-runs runs that ended; durable before the run ends.",
         count="results.stored-runs",
     ),
     _Kind(
@@ -240,6 +243,8 @@ def _rows(settings: Settings) -> Iterator[MatrixRow]:
         store = types[switches[0]] if switches else StoreType.MEMORY
         deciding = [(f"yukta.{switch}.store-type", str(types[switch])) for switch in switches]
         survives, note = _SURVIVES[store], kind.kept if _SURVIVES[store] else kind.lost
+        if store is StoreType.FILE:
+            note += kind.files
         if survives and kind.count is not None and not _value(settings, kind.count):
             deciding.insert(0, (f"yukta.{kind.count}", "0"))
             survives, note = (), f"yukta.{kind.count} = 0 keeps none."

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 API_VERSION: Final = "1"
 
+DATABASE: Final = "postgres"
+"""What the stores in a database are called together, since they are down together."""
+
 
 async def plugins(call: Call) -> web.StreamResponse:
     """List every node type."""
@@ -70,17 +73,21 @@ async def health(call: Call) -> web.StreamResponse:
     fault = await _not_ready(call) or _not_alive(call)
     settings = call.engine.settings
     down = await call.engine.readiness.down()
-    files = StoreType.FILE in store_types(settings).values()
+    kinds = store_types(settings)
+    files = StoreType.FILE in kinds.values()
+    of_log = {"execution-log"}
+    if kinds["execution-log"] is StoreType.POSTGRES:
+        of_log.add(DATABASE)
     components = {
         "store": {"status": _up(not down), "type": str(settings.profile), "down": dict(down)},
         "log": {
-            "status": _up("execution-log" not in down),
+            "status": _up(of_log.isdisjoint(down)),
             "type": str(settings.execution_log.store_type),
         },
         "tracker": {"status": _up(fault is None)},
         # One server that shares its work with no other needs no lease.
         "lease": {"status": "UP", "leader": call.engine.leadership.leads},
-        "disk": {"status": _up(not (files and down)), "used": files},
+        "disk": {"status": _up(not files or not set(down) - {DATABASE}), "used": files},
     }
     # Whoever shows no key where there are some learns only whether all is well.
     return _health(call, fault, None if call.actor is STRANGER else components)
