@@ -6,6 +6,7 @@ What the contract says of durable stores is tried on it, and what the engine mak
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.durability.stores.checkpoints import (
@@ -39,6 +40,7 @@ class LoggedCheckpointStore:
         self.delay = delay
         self.rows: dict[str, dict[str, list[bytes]]] = {}
         self.known: dict[str, dict[str, NodeCheckpoint]] = {}
+        self.coming: deque[tuple[Line, asyncio.Future[None]]] = deque()
         self.last: asyncio.Future[None] | None = None
         for line in self.log:
             self.apply(line)
@@ -64,13 +66,15 @@ class LoggedCheckpointStore:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self.last = done
-
-        def there() -> None:
-            self.apply(line)
-            done.set_result(None)
-
-        loop.call_later(self.delay, there)
+        self.coming.append((line, done))
+        loop.call_later(self.delay, self.there)
         return done
+
+    def there(self) -> None:
+        """The next line is written: timers of the same moment come in any order, lines do not."""
+        line, done = self.coming.popleft()
+        self.apply(line)
+        done.set_result(None)
 
     def apply(self, line: Line) -> None:
         """Do what a line says."""
