@@ -22,11 +22,11 @@ from tests.contract.checkpoints import (
     shown,
     state_of,
 )
-from yukta_rx.durability.file._checkpoint_index import DAMAGED
 from yukta_rx.durability.file._checkpoint_lines import sealed
 from yukta_rx.durability.file._checkpoint_reader import CHUNK
 from yukta_rx.durability.file.checkpoints import FileNodeCheckpointStore
 from yukta_rx.durability.stores.checkpoints import (
+    DAMAGED,
     UNSERIALISABLE,
     WRITE_FAILED,
     CheckpointRow,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -27,12 +28,14 @@ from yukta_rx.durability.postgres.database import Database
 from yukta_rx.durability.postgres.fence import raise_epoch
 from yukta_rx.durability.stores.blobs import Owner, blob_of
 from yukta_rx.durability.stores.checkpoints import (
+    DAMAGED,
     UNSERIALISABLE,
     WRITE_FAILED,
     CheckpointRow,
     NodeCheckpoint,
 )
 from yukta_rx.errors import ConfigError, StaleLeaderError, StoreUnavailableError
+from yukta_rx.metrics import Meters
 from yukta_rx.model import codec
 from yukta_rx.model.message import Message
 from yukta_rx.streams.pool import BlockingPool
@@ -53,7 +56,7 @@ LARGE = {"text": "x" * LIMIT, "big": 2**70, "pair": (1, b"\x00")}
 
 @asynccontextmanager
 async def opened(postgres: Database, **options: Any) -> AsyncIterator[PostgresNodeCheckpointStore]:
-    store = PostgresNodeCheckpointStore(postgres, POOL.call, **options)
+    store = PostgresNodeCheckpointStore(postgres, **options)
     await store.start()
     try:
         yield store
@@ -63,7 +66,7 @@ async def opened(postgres: Database, **options: Any) -> AsyncIterator[PostgresNo
 
 def with_blobs(postgres: Database) -> PostgresNodeCheckpointStore:
     blobs = PostgresBlobStore(postgres, POOL.call)
-    return PostgresNodeCheckpointStore(postgres, POOL.call, blobs=blobs, claim_bytes=LIMIT)
+    return PostgresNodeCheckpointStore(postgres, blobs=blobs, claim_bytes=LIMIT)
 
 
 async def take_over(postgres: Database, holder: str = "the next one") -> int:
@@ -128,7 +131,7 @@ class TestPostgres(CheckpointContract):
             await postgres.change(lambda made: made.execute(FORGET))
 
     async def _opened(self) -> PostgresNodeCheckpointStore:
-        store = PostgresNodeCheckpointStore(self.postgres, POOL.call, most_rows=self.most)
+        store = PostgresNodeCheckpointStore(self.postgres, most_rows=self.most)
         await store.start()
         return store
 
@@ -335,6 +338,27 @@ async def test_large_runs_are_copied_and_forgotten_in_steps(postgres, step) -> N
         await store.clear("new")
         assert store.bytes == 0
     assert await postgres.fetchval("SELECT count(*) FROM node_checkpoint_state") == 0
+
+
+async def test_a_damaged_row_is_shown_and_its_output_is_given_up_for_good(postgres) -> None:
+    meters = Meters()
+    async with opened(postgres, meters=meters) as store:
+        store.append("run", "a", number(1))
+        await mark(store, "run", "a", number(2))
+        await mark(store, "run", "b", number(3))
+        await postgres.change(
+            lambda made: made.execute("UPDATE node_checkpoint SET row = '{' WHERE node_id = 'a'")
+        )
+        for _ in range(2):
+            with contextlib.suppress(StoreUnavailableError):
+                assert await rows_of(store, "run", "a") == []
+        [shown_row] = store.quarantined
+        assert "run run, node a" in shown_row.place
+        assert meters.counter("yukta.store.quarantined", store="restart").value == 1
+        assert await state_of(store, "run", "a") == NodeCheckpoint(False, DAMAGED)
+    async with opened(postgres) as store:
+        assert await state_of(store, "run", "a") == NodeCheckpoint(False, DAMAGED)
+        assert await numbers_of(store, "run", "b") == [3]
 
 
 # --- the claim check -----------------------------------------------------------------------------

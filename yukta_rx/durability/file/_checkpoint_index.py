@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from array import array
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yukta_rx.durability.file._checkpoint_lines import (
     CLEAR,
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 log = logging.getLogger(__name__)
-
-DAMAGED: Final = "output_damaged"
-"""Reason of an incomplete output: a row of it cannot be read."""
 
 
 class Place(NamedTuple):

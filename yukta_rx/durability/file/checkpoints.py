@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.durability.file._checkpoint_cleaner import Cleaner
-from yukta_rx.durability.file._checkpoint_index import DAMAGED, Index, Output, Place, Rebuilding
+from yukta_rx.durability.file._checkpoint_index import Index, Output, Place, Rebuilding
 from yukta_rx.durability.file._checkpoint_lines import done_line, row_line
 from yukta_rx.durability.file._checkpoint_log import SEGMENT_BYTES, CheckpointLog, Written
 from yukta_rx.durability.file._checkpoint_reader import RowReader
@@ -29,6 +29,7 @@ from yukta_rx.durability.file._checkpoint_scan import Scan, name_of
 from yukta_rx.durability.file._quarantine import Quarantine
 from yukta_rx.durability.stores.blobs import Owner
 from yukta_rx.durability.stores.checkpoints import (
+    DAMAGED,
     UNSERIALISABLE,
     WRITE_FAILED,
     CheckpointRow,

@@ -126,6 +126,13 @@ class PostgresBlobStore:
             gone, size = await self._database.write(step)
             self.size -= size
 
+    async def named(self, texts: Mapping[int, bytes]) -> dict[int, Blob]:
+        """What stands for each of several texts; nothing is kept yet."""
+        found: dict[int, Blob] = await self._offload(
+            lambda: {at: blob_of(data) for at, data in texts.items()}
+        )
+        return found
+
     # -- in somebody's transaction, which holds the fence
 
     async def put_with(self, made: Connection, given: Mapping[Owner, Mapping[str, bytes]]) -> int:

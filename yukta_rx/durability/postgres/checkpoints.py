@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from yukta_rx.durability.postgres._checkpoint_outputs import Output, Record, Run, Told
+from yukta_rx.durability.postgres._checkpoint_pages import DamagedRowError, pages
 from yukta_rx.durability.postgres._checkpoint_statements import (
     BEGIN,
     CLEAR_ROWS,
@@ -22,34 +24,32 @@ from yukta_rx.durability.postgres._checkpoint_statements import (
     GOING,
     HELD,
     LEAVE,
-    PAGE,
     RUNS,
-    STATE,
     STATES,
     STEP,
     WRITE,
 )
+from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import MOST_ROWS, Writer
 from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import hold_fence, stale
-from yukta_rx.durability.stores.blobs import Owner, blob_of
+from yukta_rx.durability.stores.blobs import Owner
 from yukta_rx.durability.stores.checkpoints import (
+    DAMAGED,
     UNSERIALISABLE,
     WRITE_FAILED,
     CheckpointRow,
     NodeCheckpoint,
-    decode_row,
     encode_row,
 )
-from yukta_rx.durability.stores.claims import STORE, claims_of, opened_row, with_payloads
+from yukta_rx.durability.stores.claims import STORE, claims_of, with_payloads
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError, UnserialisablePayloadError
 
 if TYPE_CHECKING:
     from collections.abc import (
         AsyncGenerator,
         Awaitable,
-        Callable,
         Collection,
         Mapping,
         Sequence,
@@ -59,7 +59,8 @@ if TYPE_CHECKING:
 
     from yukta_rx.durability.postgres.blobs import PostgresBlobStore
     from yukta_rx.durability.postgres.database import Database
-    from yukta_rx.model.codec import Blob
+    from yukta_rx.durability.stores.quarantine import Quarantined
+    from yukta_rx.metrics import Meters
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
@@ -71,20 +72,15 @@ PATIENCE: Final = 60.0
 EPOCH_BITS: Final = 40
 """Rows of one epoch that can be counted before those of the next: 2 to the power of it."""
 
-FIRST_PAGE: Final = 16
-MOST_PAGE: Final = 1000
-PAGE_BYTES: Final = 1 << 20
-"""Rows of a page: few at first, then as many as make about so many bytes."""
-
 
 class PostgresNodeCheckpointStore:
     """See `NodeCheckpointStore`.
 
     Args:
         database: where they are.
-        offload: `await offload(fn, *args)` calls `fn` in a thread.
         blobs: keeps payloads that are too large for a row; None keeps every payload in its row.
         claim_bytes: size from which on a payload is; 0 for none.
+        meters: where rows are counted that cannot be read.
         patience: seconds that rows wait for a database that gives no answer.
         most_rows: rows that are written in one statement.
         step: rows that are copied or removed in one transaction.
@@ -96,21 +92,21 @@ class PostgresNodeCheckpointStore:
     def __init__(
         self,
         database: Database,
-        offload: Callable[..., Awaitable[Any]],
         *,
         blobs: PostgresBlobStore | None = None,
         claim_bytes: int = 0,
+        meters: Meters | None = None,
         patience: float = PATIENCE,
         most_rows: int = MOST_ROWS,
         step: int = STEP,
     ) -> None:
         self._database = database
-        self._offload = offload
         self._blobs = blobs
         self._claim_bytes = claim_bytes if blobs is not None else 0
         self._runs: dict[str, Run] = {}
         self._owed: dict[Output, None] = {}
         """Outputs that were given up, and that could not be written."""
+        self._quarantine = Quarantine("restart", meters)
         self._patience = patience
         self._most_rows = most_rows
         self._step = step
@@ -152,6 +148,11 @@ class PostgresNodeCheckpointStore:
     def bytes(self) -> int:
         """Bytes of rows and of blobs."""
         return self._held + (self._blobs.size if self._blobs is not None else 0)
+
+    @property
+    def quarantined(self) -> Sequence[Quarantined]:
+        """Rows that could not be read, since this server started."""
+        return self._quarantine.found
 
     @property
     def stale(self) -> int:
@@ -313,11 +314,9 @@ class PostgresNodeCheckpointStore:
     async def _claim(self, record: Record) -> None:
         """Make the text of a row whose large payloads are kept apart."""
         row, claims = record.row, record.claims
-        if row is None:
+        if row is None or self._blobs is None:
             return
-        places: dict[int, Blob] = await self._offload(
-            lambda: {at: blob_of(data) for at, data in claims.items()}
-        )
+        places = await self._blobs.named(claims)
         record.text = encode_row(with_payloads(row, places)).decode()
         record.blobs = {places[at].sha256: data for at, data in claims.items()}
         record.claims, record.row = {}, None
@@ -398,29 +397,25 @@ class PostgresNodeCheckpointStore:
         output = None if run is None else run.outputs.get(node_id)
         if self._writer is None:
             raise _not_open()
-        whose = (self._database.part, stored(execution_id), stored(node_id))
-        state = await self._database.fetchrow(STATE, *whose)
-        if state is None or state["reason"] is not None:
-            return
         if output is not None and output.reason is not None:
             return
-        after, limit, messages = 0, FIRST_PAGE, 0
-        while True:
-            page = await self._database.fetch(PAGE, *whose, after, state["last_seq"], limit)
-            for row in page:
-                read = decode_row(row["row"].encode(), node_id)
-                messages += len(read)
-                yield await opened_row(read, (row["blobs"] or "").split(), self._blobs)
-                after = row["seq"]
-            if len(page) < limit:
-                break
-            each = sum(len(row["row"]) for row in page) // len(page) + 1
-            limit = max(1, min(MOST_PAGE, PAGE_BYTES // each))
-        if messages != state["messages"]:
-            raise StoreUnavailableError(
-                f"the output of node {node_id} has {state['messages']} messages, and {messages}"
-                " are there: its run was forgotten meanwhile, or rows are missing"
-            )
+        try:
+            async with aclosing(pages(self._database, self._blobs, execution_id, node_id)) as rows:
+                async for row in rows:
+                    yield row
+        except DamagedRowError as error:
+            self._quarantine.add(error.place, "the row is damaged; its output is no use")
+            await self._damaged(self._run(execution_id).output(node_id))
+            raise
+
+    async def _damaged(self, output: Output) -> None:
+        """Give an output up, even if it was complete."""
+        output.complete, output.failed, output.reason = False, True, DAMAGED
+        self._owed[output] = None
+        # If it cannot be written now, it is before anything else.
+        with contextlib.suppress(StoreUnavailableError, StaleLeaderError):
+            await self._database.write(lambda made: self._write_owed(made, (output,)))
+            self._written_owed((output,))
 
     async def runs(self) -> Collection[str]:
         """Ids of all runs of which anything is kept."""

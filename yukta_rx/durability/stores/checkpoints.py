@@ -44,6 +44,9 @@ UNFINISHED: Final = "node_unfinished"
 WRITE_FAILED: Final = "write_failed"
 """Reason of an incomplete output: the store could not write."""
 
+DAMAGED: Final = "output_damaged"
+"""Reason of an incomplete output: a row of it cannot be read."""
+
 
 class CheckpointRow(msgspec.Struct, frozen=True):
     """A part of what a node emitted; it covers whole inputs, or belongs to one that is not over.
