@@ -1,0 +1,222 @@
+"""Results of runs: a row for each, and one for what is known of the run.  Features: OBS-03, DUR-04.
+
+What several runs write at the same time is one statement.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
+
+from yukta_rx.durability.postgres._texts import named, stored
+from yukta_rx.durability.postgres._writer import Writer
+from yukta_rx.durability.postgres.database import columns
+from yukta_rx.durability.postgres.fence import FENCE, stale
+from yukta_rx.durability.stores.results import StoredResults, results_to_drop
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.model.result_lines import decode_result, encode_result
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    import asyncpg
+
+    from yukta_rx.durability.postgres.database import Database
+    from yukta_rx.model.results import ResultEvent
+
+    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+
+STEP: Final = 1000
+"""Rows that are removed in one transaction."""
+
+# A run that is on its way out ended at -infinity.
+_WRITE: Final = f"""
+WITH fence AS ({FENCE}), put AS (
+    INSERT INTO execution_result (part, epoch, execution_id, cursor, result)
+    SELECT $1, $2, given.id, given.cursor, given.result
+    FROM fence, unnest($3::text[], $4::bigint[], $5::text[]) AS given (id, cursor, result)
+    WHERE given.cursor > coalesce((
+        SELECT CASE WHEN ended_at IS NULL THEN last_cursor ELSE 9223372036854775807 END
+        FROM execution_results WHERE part = $1 AND execution_id = given.id), 0)
+    ON CONFLICT DO NOTHING
+), told AS (
+    INSERT INTO execution_results AS known (part, epoch, execution_id, last_cursor, ended_at)
+    SELECT $1, $2, given.* FROM fence,
+        unnest($6::text[], $7::bigint[], $8::timestamptz[]) AS given
+    ON CONFLICT (part, execution_id) DO UPDATE SET epoch = excluded.epoch,
+        last_cursor = greatest(known.last_cursor, excluded.last_cursor),
+        ended_at = excluded.ended_at
+    WHERE known.ended_at IS NULL
+)
+SELECT count(*) AS fence FROM fence
+"""
+
+_RUN: Final = """
+SELECT last_cursor, ended_at IS NOT NULL AS ended FROM execution_results
+WHERE part = $1 AND execution_id = $2 AND ended_at IS DISTINCT FROM '-infinity'
+"""
+
+_READ: Final = """
+SELECT result FROM execution_result
+WHERE part = $1 AND execution_id = $2 AND cursor > $3 AND cursor <= $4
+ORDER BY cursor LIMIT $5
+"""
+
+_ENDED: Final = """
+SELECT execution_id, ended_at FROM execution_results
+WHERE part = $1 AND ended_at > '-infinity'
+"""
+
+_GOING: Final = """
+SELECT execution_id FROM execution_results WHERE part = $1 AND ended_at = '-infinity'
+"""
+
+_LEAVE: Final = """
+UPDATE execution_results SET ended_at = '-infinity'
+WHERE part = $1 AND execution_id = ANY ($2::text[])
+"""
+
+_REMOVE_ROWS: Final = """
+DELETE FROM execution_result WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM execution_result
+    WHERE part = $1 AND execution_id = ANY ($2::text[]) LIMIT $3))
+RETURNING 1
+"""
+
+_REMOVE_RUNS: Final = """
+DELETE FROM execution_results WHERE part = $1 AND execution_id = ANY ($2::text[])
+"""
+
+
+class _Part(NamedTuple):
+    """Results that one call gave."""
+
+    run: str
+    lines: list[tuple[int, str]]
+    ended_at: datetime | None
+
+
+class _Known:
+    """What a batch says of a run, so far."""
+
+    __slots__ = ("ended_at", "last")
+
+    def __init__(self) -> None:
+        self.last = 0
+        self.ended_at: datetime | None = None
+
+
+class PostgresResultStore:
+    """See `ResultStore`; an async context.
+
+    Args:
+        database: where they are.
+        step: rows that are removed in one transaction.
+    """
+
+    durable = True
+
+    def __init__(self, database: Database, *, step: int = STEP) -> None:
+        self._database = database
+        self._step = step
+        self._writer: Writer[_Part] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Get ready."""
+        writer: Writer[_Part] = Writer(self._database, "results", self._write)
+        self._writer = await writer.__aenter__()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Write what waits."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.__aexit__()
+
+    async def append(self, execution_id: str, results: Sequence[ResultEvent]) -> None:
+        """Write results in one write."""
+        await self._put(execution_id, results, None)
+
+    async def end(
+        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime
+    ) -> None:
+        """Write the last results and close the run, in one write."""
+        await self._put(execution_id, results, ended_at)
+
+    async def read(
+        self, execution_id: str, after: int = 0, limit: int = 100
+    ) -> StoredResults | None:
+        """Results behind a place."""
+        whose = (self._database.part, stored(execution_id))
+        run = await self._database.fetchrow(_RUN, *whose)
+        if run is None:
+            return None
+        # Only what was there when the run was looked at: an end is told with the last of them.
+        rows = await self._database.fetch(_READ, *whose, after, run["last_cursor"], limit)
+        items = tuple(decode_result(row["result"].encode()) for row in rows)
+        return StoredResults(items, run["ended"])
+
+    async def last(self, execution_id: str) -> int | None:
+        """The cursor of the newest result of a run."""
+        run = await self._database.fetchrow(_RUN, self._database.part, stored(execution_id))
+        return None if run is None else run["last_cursor"]
+
+    async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
+        """Remove what is no longer kept."""
+        part = self._database.part
+        ended = [
+            (named(row["execution_id"]), row["ended_at"])
+            for row in await self._database.fetch(_ENDED, part)
+        ]
+        dropped = results_to_drop(ended, retained, ended_before)
+        going = [row["execution_id"] for row in await self._database.fetch(_GOING, part)]
+        if dropped or going:
+            await self._remove([*map(stored, dropped), *going])
+        return dropped
+
+    async def _remove(self, ids: list[str]) -> None:
+        """Remove runs in steps; from the first one on nobody sees them any more."""
+        part, most = self._database.part, self._step
+        gone = most
+
+        async def step(made: Connection) -> int:
+            await made.execute(_LEAVE, part, ids)
+            rows = await made.fetch(_REMOVE_ROWS, part, ids, most)
+            if len(rows) < most:
+                await made.execute(_REMOVE_RUNS, part, ids)
+            return len(rows)
+
+        while gone == most:
+            gone = await self._database.write(step)
+
+    # -- writing
+
+    async def _put(
+        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime | None
+    ) -> None:
+        # All are made before any is written.
+        lines = [(result.cursor, encode_result(result).decode()) for result in results]
+        if self._writer is None:
+            raise StoreUnavailableError("the store of results is not open", store="results")
+        if not lines and ended_at is None:
+            return
+        size = sum(len(line) for _, line in lines)
+        await self._writer.put(_Part(stored(execution_id), lines, ended_at), size)
+
+    async def _write(self, made: Connection, parts: Sequence[_Part]) -> None:
+        rows: list[tuple[Any, ...]] = []
+        runs: dict[str, _Known] = {}
+        for part in parts:
+            known = runs.setdefault(part.run, _Known())
+            if known.ended_at is not None:
+                continue
+            for cursor, line in part.lines:
+                if cursor > known.last:
+                    rows.append((part.run, cursor, line))
+                    known.last = cursor
+            known.ended_at = part.ended_at
+        told = [(run, known.last, known.ended_at) for run, known in runs.items()]
+        database = self._database
+        given = (*columns(rows, 3), *columns(told, 3))
+        if not await made.fetchval(_WRITE, database.part, database.epoch, *given):
+            raise stale(database.part, database.epoch)
