@@ -5,28 +5,23 @@ Feature: DUR-05.
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from yukta_rx.durability.postgres._left_out import LeftOut
 from yukta_rx.durability.postgres._log_statements import (
     FORGET_MARKS,
     MARK_AGAIN,
     SET_ENTRY_ASIDE,
     SET_KEY_ASIDE,
 )
-from yukta_rx.durability.stores.quarantine import Quarantined
 from yukta_rx.errors import StaleLeaderError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from yukta_rx.durability.postgres.database import Database
+    from yukta_rx.durability.stores.quarantine import Quarantined
     from yukta_rx.metrics import Meters
-
-MOST_SHOWN: Final = 1000
-"""Rows that are listed; all are counted, and kept in the table."""
-
-log = logging.getLogger(__name__)
 
 
 class Unreadable(NamedTuple):
@@ -48,11 +43,12 @@ class LogQuarantine:
 
     def __init__(self, database: Database, meters: Meters | None) -> None:
         self._database = database
-        self._count = None
-        if meters is not None:
-            self._count = meters.counter("yukta.store.quarantined", store="execution-log")
-        self._known: set[tuple[str, int]] = set()
-        self.found: list[Quarantined] = []
+        self._left_out = LeftOut("execution-log", meters)
+
+    @property
+    def found(self) -> Sequence[Quarantined]:
+        """The rows, as they are listed."""
+        return self._left_out.found
 
     async def set_aside(self, rows: Sequence[Unreadable]) -> bool:
         """Move rows to `execution_log_quarantine`.
@@ -68,22 +64,11 @@ class LogQuarantine:
             await self._database.write(lambda made: self._move(made, rows))
         except StaleLeaderError:
             moved = False
-        for row in rows:
-            self._tell(row, moved)
-        return moved
-
-    def _tell(self, row: Unreadable, moved: bool) -> None:
-        if (row.execution_id, row.seq) in self._known:
-            return
-        self._known.add((row.execution_id, row.seq))
-        place = f"{row.table}, run {row.execution_id}, seq {row.seq}"
-        about = Quarantined(place=place, reason=row.reason)
-        if len(self.found) < MOST_SHOWN:
-            self.found.append(about)
         what = "the row was moved to execution_log_quarantine" if moved else "the row is left out"
-        log.error("%s; %s", about, what)
-        if self._count is not None:
-            self._count.add(1)
+        for row in rows:
+            place = f"{row.table}, run {row.execution_id}, seq {row.seq}"
+            self._left_out.add(place, row.reason, what)
+        return moved
 
     async def _move(self, made: Any, rows: Sequence[Unreadable]) -> None:
         part, epoch = self._database.part, self._database.epoch
