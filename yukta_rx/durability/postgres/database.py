@@ -55,6 +55,13 @@ _TIMES: Final = frozenset({"55P03", "25P03"})
 _REFUSED: Final = frozenset({"25006", "42501"})
 """A server that lets nobody write, and one that does not let us."""
 
+_BROKEN: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""What the driver says of a connection that is no use any more; the second one where it is lost
+while a statement is being given up.
+"""
+
+_OF_DRIVER: Final = (asyncpg.PostgresError, *_BROKEN)
+
 log = logging.getLogger(__name__)
 
 
@@ -180,7 +187,7 @@ class Database:
             try:
                 async with self._acquired() as made:
                     return await ask(made)
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            except (*_OF_DRIVER, OSError) as error:
                 if last or not (is_lost(error) or state_of(error) == _CACHED):
                     raise unavailable(error) from error
             except TimeoutError as error:
@@ -225,7 +232,7 @@ class Database:
             except StaleLeaderError:
                 self.refused()
                 raise
-            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            except (*_OF_DRIVER, OSError, TimeoutError) as error:
                 lost = is_lost(error)
                 if lost and brought:
                     # The commit was sent.
@@ -293,7 +300,7 @@ def state_of(error: BaseException) -> str | None:
 def is_lost(error: BaseException) -> bool:
     """Whether the connection is gone, so that another one may work."""
     state = state_of(error) or ""
-    lost = isinstance(error, asyncpg.InterfaceError | ConnectionError)
+    lost = isinstance(error, (*_BROKEN, ConnectionError))
     return lost or state.startswith(("08", "57P"))
 
 
@@ -301,7 +308,7 @@ def unavailable(error: BaseException) -> BaseException:
     """What an error of the driver means for a store: that it gives no answer, or a defect."""
     state = state_of(error) or ""
     about_server = state.startswith(_UNAVAILABLE) or state in _TIMES | _REFUSED | RETRIED
-    if about_server or isinstance(error, asyncpg.InterfaceError | OSError | TimeoutError):
+    if about_server or isinstance(error, (*_BROKEN, OSError, TimeoutError)):
         said = str(error) or "no answer in time"
         return StoreUnavailableError(f"the database gives no answer: {said}", store="postgres")
     return error
