@@ -48,41 +48,46 @@ OF_SESSIONS: Final = (
     "WHERE part = $1 AND session_id = ANY($2)"
 )
 
+# Names come in one order, so that two writers wait for each other and not both.
 NEW_NUMBERS: Final = (
     "INSERT INTO workflow_number (part, epoch, session_id, workflow_id, last_version) "
     "SELECT $1, $2, session_id, workflow_id, 0 "
-    "FROM unnest($3::text[], $4::text[]) AS given (session_id, workflow_id) ORDER BY 3, 4 "
-    "ON CONFLICT DO NOTHING"
+    "FROM unnest($3::text[], $4::text[]) AS given (session_id, workflow_id) ON CONFLICT DO NOTHING"
 )
-LOCK_NUMBERS: Final = (
-    "SELECT n.session_id, n.workflow_id, n.last_version FROM workflow_number n "
-    "JOIN unnest($2::text[], $3::text[]) AS given (session_id, workflow_id) "
-    "USING (session_id, workflow_id) WHERE n.part = $1 ORDER BY 1, 2 FOR UPDATE OF n"
-)
+LOCK_NUMBERS: Final = """
+SELECT n.session_id, n.workflow_id, n.last_version
+FROM unnest($2::text[], $3::text[]) AS given (session_id, workflow_id)
+JOIN LATERAL (
+    SELECT * FROM workflow_number n
+    WHERE n.part = $1 AND n.session_id = given.session_id AND n.workflow_id = given.workflow_id
+    LIMIT 1 FOR UPDATE) AS n ON true
+"""
 
-# The text of a current form is only needed where it may be the same, or is kept nowhere else.
+# The text of a current form is only needed where it may be the same, or is kept nowhere else. Each
+# is looked up by its key: a join without statistics reads all versions for each of them.
 CURRENTS: Final = """
 SELECT d.session_id, d.workflow_id, d.version, r.note,
        d.record IS DISTINCT FROM r.record AS strange,
        CASE WHEN d.definition_version = ANY($4) OR given.suspect
                  OR d.record IS DISTINCT FROM r.record
             THEN d.record END AS record
-FROM workflow_definition d
-JOIN unnest($2::text[], $3::text[], $5::bool[]) AS given (session_id, workflow_id, suspect)
-     USING (session_id, workflow_id)
-LEFT JOIN workflow_definition_revision r USING (part, session_id, workflow_id, version)
-WHERE d.part = $1
+FROM unnest($2::text[], $3::text[], $5::bool[]) AS given (session_id, workflow_id, suspect)
+JOIN LATERAL (
+    SELECT * FROM workflow_definition d
+    WHERE d.part = $1 AND d.session_id = given.session_id AND d.workflow_id = given.workflow_id
+    LIMIT 1) AS d ON true
+LEFT JOIN LATERAL (
+    SELECT r.note, r.record FROM workflow_definition_revision r
+    WHERE r.part = $1 AND r.session_id = d.session_id AND r.workflow_id = d.workflow_id
+      AND r.version = d.version LIMIT 1) AS r ON true
 """
 
 REMOVE: Final = """
-WITH given AS (
-    SELECT * FROM unnest($2::text[], $3::text[]) AS given (session_id, workflow_id)
-), currents AS (
-    DELETE FROM workflow_definition d USING given
-    WHERE d.part = $1 AND d.session_id = given.session_id AND d.workflow_id = given.workflow_id
+WITH currents AS (
+    DELETE FROM workflow_definition WHERE part = $1 AND session_id = $2 AND workflow_id = ANY($3)
 )
-DELETE FROM workflow_definition_revision r USING given
-WHERE r.part = $1 AND r.session_id = given.session_id AND r.workflow_id = given.workflow_id
+DELETE FROM workflow_definition_revision
+WHERE part = $1 AND session_id = $2 AND workflow_id = ANY($3)
 """
 
 # What is new and what goes for it are one statement: nobody ever sees more versions than are kept.
@@ -96,8 +101,10 @@ WITH given AS (
     SELECT session_id, workflow_id, $11 - count(*) AS places, max(version) AS last_version
     FROM given GROUP BY session_id, workflow_id
 ), numbers AS (
-    UPDATE workflow_number n SET epoch = $2, last_version = room.last_version FROM room
-    WHERE n.part = $1 AND n.session_id = room.session_id AND n.workflow_id = room.workflow_id
+    INSERT INTO workflow_number (part, epoch, session_id, workflow_id, last_version)
+    SELECT $1, $2, session_id, workflow_id, last_version FROM room
+    ON CONFLICT (part, session_id, workflow_id) DO UPDATE
+    SET epoch = excluded.epoch, last_version = excluded.last_version
 ), currents AS (
     INSERT INTO workflow_definition
         (part, epoch, session_id, workflow_id, version, definition_version, record, updated_at)
@@ -112,15 +119,16 @@ WITH given AS (
          note)
     SELECT $1, $2, session_id, workflow_id, version, definition_version, record, updated_at, note
     FROM given
-), aged AS (
-    SELECT r.session_id, r.workflow_id, r.version, room.places, row_number() OVER (
-        PARTITION BY r.session_id, r.workflow_id ORDER BY r.version DESC) AS place
-    FROM workflow_definition_revision r JOIN room USING (session_id, workflow_id)
-    WHERE r.part = $1
+), aged AS MATERIALIZED (
+    SELECT room.session_id, room.workflow_id, r.version FROM room JOIN LATERAL (
+        SELECT version, note, row_number() OVER (ORDER BY version DESC) AS place
+        FROM workflow_definition_revision r
+        WHERE r.part = $1 AND r.session_id = room.session_id AND r.workflow_id = room.workflow_id
+    ) AS r ON r.note IS NULL AND r.place > room.places
 )
 DELETE FROM workflow_definition_revision r USING aged
 WHERE r.part = $1 AND r.session_id = aged.session_id AND r.workflow_id = aged.workflow_id
-  AND r.version = aged.version AND r.note IS NULL AND aged.place > aged.places
+  AND r.version = aged.version
 RETURNING r.session_id, r.workflow_id, r.version
 """
 
@@ -308,9 +316,12 @@ class Commit:
 
     async def _write(self, made: Any) -> None:
         part, epoch = self._database.part, self._database.epoch
-        removed = [name for name, workflow in self._found.items() if workflow.removed]
-        if removed:
-            await made.execute(REMOVE, part, *_names(removed))
+        removed: dict[str, list[str]] = {}
+        for (session_id, workflow_id), workflow in self._found.items():
+            if workflow.removed:
+                removed.setdefault(stored(session_id), []).append(stored(workflow_id))
+        for session_id, workflow_ids in removed.items():
+            await made.execute(REMOVE, part, session_id, workflow_ids)
         rows = [row for workflow in self._found.values() for row in self._new_rows(workflow)]
         if rows:
             for row in await made.fetch(PUT, part, epoch, *columns(rows, 8), self._keep):

@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 READ_AT_ONCE: Final = 20
 """Texts that are read before others have their turn on the loop."""
 
-CURRENT: Final = (
-    "SELECT d.session_id, d.workflow_id, d.version, d.record, r.note FROM workflow_definition d "
-    "LEFT JOIN workflow_definition_revision r USING (part, session_id, workflow_id, version) "
-    "WHERE d.part = $1"
-)
+# The note is looked up by its key: a join without statistics reads all versions for each of them.
+CURRENT: Final = """
+SELECT d.session_id, d.workflow_id, d.version, d.record, (
+    SELECT r.note FROM workflow_definition_revision r
+    WHERE r.part = d.part AND r.session_id = d.session_id AND r.workflow_id = d.workflow_id
+      AND r.version = d.version) AS note
+FROM workflow_definition d WHERE d.part = $1
+"""
 ONE: Final = f"{CURRENT} AND d.session_id = $2 AND d.workflow_id = $3"
 OF_SESSION: Final = f"{CURRENT} AND d.session_id = $2"
 
