@@ -478,3 +478,59 @@ async def test_a_shutdown_interrupts_what_does_not_end_and_the_next_server_resum
     # With auto-resume nothing waits for the time that a shutdown has.
     async with engine_on(tmp_path / "data", registry, **settings) as engine:
         assert listed(engine)[resumed[asks.execution_id]] == "ABORTED"
+
+
+TWO = {
+    "workflowId": "two",
+    "nodes": [
+        {"nodeId": "in", "type": "NUMBERS"},
+        {"nodeId": "left", "type": "WORK"},
+        {"nodeId": "right", "type": "WORK"},
+        {"nodeId": "out", "type": "COLLECT_TERMINAL"},
+        {"nodeId": "aside", "type": "COLLECT_TERMINAL"},
+    ],
+    "edges": [
+        {"source": "in", "target": "left"},
+        {"source": "left", "target": "out"},
+        {"source": "in", "target": "right"},
+        {"source": "right", "target": "aside"},
+    ],
+}
+
+
+@pytest.mark.feature("CTL-04", "DUR-03")
+@virtual_time
+async def test_a_run_that_began_behind_a_node_goes_on_so_after_a_crash(tmp_path, registry) -> None:
+    async with doomed(engine_on(tmp_path / "data", registry)) as engine:
+        first = await engine.start("s", TWO, {"count": 6})
+        await first.wait()
+        HELD.add(3)
+        again = await engine.gateway.command(
+            RestartFromNode(execution_id=first.execution_id, node_id="left"),
+            actor="ada",
+            via="REST",
+        )
+        await moments()
+        after = await image(tmp_path / "data", "after")
+    HELD.clear()
+    CALLS.clear()
+    async with engine_on(after, registry) as engine:
+        old = again.started.execution_id
+        plan = await engine.gateway.resumes.plan(old)
+        actions = {row["nodeId"]: row["action"] for row in plan["nodes"]}
+        assert actions == {
+            "in": "REPLAYED",
+            "left": "CONTINUED",
+            "right": "ALONE",
+            "out": "CONTINUED",
+            "aside": "ALONE",
+        }
+        result = await engine.gateway.command(Recover(old), actor="ada", via="REST")
+        new = result.started.execution_id
+        await engine.tracker.wait(new, 100)
+        assert await results_of(Execution(engine, new)) == list(range(6))
+        assert {node for node, _ in CALLS} == {"left"}
+        shown = {node["nodeId"]: node["status"] for node in engine.gateway.nodes(new)}
+        assert (shown["right"], shown["aside"]) == ("SKIPPED", "SKIPPED")
+        losses = await engine.gateway.losses(new)
+        assert losses["items"] == []

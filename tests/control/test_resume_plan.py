@@ -12,7 +12,7 @@ from yukta_rx.config.settings import Settings
 from yukta_rx.control.resume_plan import plan_resume
 from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import PreparedWorkflow, prepare
-from yukta_rx.durability.stores.checkpoints import WRITE_FAILED, NodeCheckpoint
+from yukta_rx.durability.stores.checkpoints import LEFT_ALONE, WRITE_FAILED, NodeCheckpoint
 from yukta_rx.errors import ConflictError
 from yukta_rx.plugins.registry import PluginRegistry
 
@@ -28,6 +28,7 @@ TYPES: dict[str, Any] = {
     "a": ("FILTER", {"when": "true"}),
     "b": ("FILTER", {"when": "true"}),
     "batch": ("BATCH", {"size": 2}),
+    "once": ("DEDUPLICATE", {"key": "${payload.n}"}),
     "out": ("COLLECT_TERMINAL", {}),
     "aside": ("COLLECT_TERMINAL", {}),
 }
@@ -83,11 +84,27 @@ def test_a_terminal_that_had_finished_is_fed_again_for_its_results(workflow) -> 
     assert plan.again == {"aside"}
 
 
-def test_a_stream_plugin_begins_anew_whatever_it_had_emitted(workflow) -> None:
-    plan = plan_resume(workflow("in>batch", "batch>out"), {"in": DONE, "batch": PART, "out": PART})
+def test_a_node_with_state_begins_anew_whatever_it_had_emitted(workflow) -> None:
+    plan = plan_resume(workflow("in>once", "once>out"), {"in": DONE, "once": PART, "out": PART})
 
-    assert plan.again == {"batch"}
+    assert plan.again == {"once"}
     assert plan.partial == {"out"}
+
+
+def test_batches_go_on_since_each_names_what_it_was_made_of(workflow) -> None:
+    plan = plan_resume(workflow("in>batch", "batch>out"), {"in": DONE, "batch": PART})
+
+    assert plan.partial == {"batch"}
+
+
+def test_what_a_run_left_alone_is_left_alone_again(workflow) -> None:
+    prepared = workflow("in>a", "a>out", "in>b", "b>aside")
+    alone = NodeCheckpoint(reason=LEFT_ALONE)
+    states = {"in": DONE, "a": PART, "b": alone, "aside": alone}
+    plan = plan_resume(prepared, states)
+
+    assert (plan.alone, plan.partial, plan.again) == ({"b", "aside"}, {"a"}, {"out"})
+    assert plan.replayed == {"in"}
 
 
 def test_nothing_recorded_is_a_run_from_its_beginning(workflow) -> None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.control import explain
+from yukta_rx.control.recorded import Recorded
 from yukta_rx.control.run_view import Fact, RunView, kept_view, live_view
 from yukta_rx.control.taps import Taps
-from yukta_rx.durability.stores.checkpoints import UNFINISHED
+from yukta_rx.durability.stores.checkpoints import LEFT_ALONE, UNFINISHED
 from yukta_rx.engine import held
 from yukta_rx.errors import BadRequestError, ConflictError, NotFoundError
 from yukta_rx.model.ids import id_fault
@@ -99,6 +100,7 @@ class RunQueries:
         self._trail = trail
         self.taps = Taps()
         """The edges that somebody looks into."""
+        self._recorded = Recorded(starter, resumes, trail.mask)
 
     def session_of(self, execution_id: str) -> str | None:
         """The session of a run that is live, waits or is kept; None if there is none such."""
@@ -306,6 +308,17 @@ class RunQueries:
         known = self._tracker.state(execution_id) is not None
         return await self._starter.history.page(execution_id, after, limit, known=known)
 
+    async def payload(self, execution_id: str) -> Any:
+        """What a run was started with; see `Recorded.payload`."""
+        return await self._recorded.payload(execution_id)
+
+    async def outputs(
+        self, execution_id: str, node_id: str, limit: int, after: int = 0
+    ) -> dict[str, Any]:
+        """What a node of a run emitted, as far as that is recorded; see `Recorded.outputs`."""
+        state = self._tracker.state(execution_id)
+        return await self._recorded.outputs(execution_id, node_id, after, limit, state)
+
     async def losses(self, execution_id: str) -> dict[str, Any]:
         """What a run has lost so far: `{lossless, items}`; see `LossBook`.
 
@@ -319,7 +332,7 @@ class RunQueries:
         gaps = {
             node_id: state.reason
             for node_id, state in recorded.items()
-            if state.reason not in (None, UNFINISHED)
+            if state.reason not in (None, UNFINISHED, LEFT_ALONE)
         }
         return self._tracker.losses.of(execution_id, gaps)
 

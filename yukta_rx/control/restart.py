@@ -158,6 +158,7 @@ class Restarts:
             base_dir=base_dir,
             lineage=old.lineage,
             replay=Replay(outputs, plan.alone),
+            carried=plan.replayed,
             asked={"type": "RestartFromNode", "nodeId": node_id},
         )
 

@@ -213,6 +213,22 @@ class Resumes:
             more = {} if newest is None else {"resumedBy": newest}
             raise not_recoverable(reason, detail, executionId=execution_id, **more)
 
+    async def ran(self, execution_id: str) -> WorkflowDefinition:
+        """What an aborted run ran.
+
+        Raises:
+            NotFoundError: there is no such run, or that is not kept any more.
+        """
+        run = self._aborted.get(execution_id)
+        if run is None:
+            raise NotFoundError(
+                f"there is no aborted run {execution_id}",
+                code="execution_not_found",
+                executionId=execution_id,
+            )
+        ids = run.session_id, run.workflow_id
+        return (await self._definitions.of_content(*ids, run.definition_version)).definition
+
     async def archived(self, execution_id: str) -> ArchivedRun:
         """An aborted run as one that can be run again.
 
@@ -386,6 +402,7 @@ class Resumes:
             replay=Replay(
                 outputs={name: self._archive.reader(source, name) for name in plan.replayed},
                 partial={name: self._archive.partial_reader(source, name) for name in plan.partial},
+                alone=plan.alone,
                 finished=plan.finished,
                 passed=plan.passed,
             ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.durability.stores.checkpoints import NodeCheckpoint
+from yukta_rx.durability.stores.checkpoints import LEFT_ALONE, NodeCheckpoint
 from yukta_rx.errors import ConflictError
 from yukta_rx.plugins.contract import PluginKind
 
@@ -31,6 +31,7 @@ class ResumePlan:
         passed: terminals that had finished: what reaches them is a result again, and no more.
         partial: go on behind the inputs that they had finished.
         again: begin anew.
+        alone: do nothing, as in the run before, which began behind them.
     """
 
     replayed: frozenset[str]
@@ -38,6 +39,7 @@ class ResumePlan:
     passed: frozenset[str]
     partial: frozenset[str]
     again: frozenset[str]
+    alone: frozenset[str] = frozenset()
 
     def as_rows(
         self, order: Iterable[str], states: Mapping[str, NodeCheckpoint]
@@ -48,6 +50,7 @@ class ResumePlan:
             "FINISHED": self.finished | self.passed,
             "CONTINUED": self.partial,
             "AGAIN": self.again,
+            "ALONE": self.alone,
         }
         rows = []
         for node_id in order:
@@ -100,20 +103,25 @@ def plan_resume(
         and (state.inputs or state.messages)
         and by_message(prepared.nodes[name])
     }
-    passed = {name for name in done if prepared.nodes[name].spec.kind is PluginKind.TERMINAL}
-    again = prepared.nodes.keys() - done - partial
+    alone = {name for name, state in known.items() if state.reason == LEFT_ALONE}
+    again = prepared.nodes.keys() - done - partial - alone
+    terminals = {name for name in done if prepared.nodes[name].spec.kind is PluginKind.TERMINAL}
+    # One that feeds somebody does so with what its buffer dropped, which only its record has.
+    passed = {name for name in terminals if not prepared.nodes[name].children}
+    partial |= terminals - passed
     working = again | partial | passed
     replayed = {
         name
-        for name in done - passed
+        for name in done - terminals
         if any(child.node_id in working for child in prepared.nodes[name].children)
     }
     return ResumePlan(
         replayed=frozenset(replayed),
-        finished=frozenset(done - passed - replayed),
+        finished=frozenset(done - terminals - replayed),
         passed=frozenset(passed),
         partial=frozenset(partial),
         again=frozenset(again),
+        alone=frozenset(alone),
     )
 
 
@@ -127,7 +135,7 @@ def _check_triggers(prepared: PreparedWorkflow, known: Mapping[str, NodeCheckpoi
     lost = [
         name
         for name, state in known.items()
-        if state.reason is not None
+        if state.reason not in (None, LEFT_ALONE)
         and prepared.nodes[name].spec.kind is PluginKind.TRIGGER
         and not prepared.nodes[name].spec.replayable
     ]

@@ -233,10 +233,12 @@ class Starter:
         return pending
 
     async def _carry_over(self, plan: Plan) -> None:
-        """Let the run begin with what is recorded of the one that it resumes."""
+        """Let the run begin with what is recorded of the one that it takes up."""
         taken_up = plan.request.continuation
-        if taken_up is not None and taken_up.source is not None and taken_up.carried:
-            await self.archive.carry_over(taken_up.source, plan.execution_id, taken_up.carried)
+        if taken_up is None or taken_up.source is None or not self.archive.durable:
+            return
+        await self.archive.carry_over(taken_up.source, plan.execution_id, taken_up.carried)
+        await self.archive.leave_alone(plan.execution_id, taken_up.replay.alone)
 
     async def _record(self, plan: Plan, ticket: Ticket) -> IdempotencyKey | None:
         """Write down that the start was admitted, before anybody is told its id.
@@ -305,8 +307,9 @@ class Starter:
             pending.left()
             return
         try:
-            await self.scheduler.claim(ticket)
+            # Before it leaves the queue: until then the next server would do this again.
             await self._carry_over(plan)
+            await self.scheduler.claim(ticket)
             self.scheduler.check_open(plan.request.session_id, plan.request.workflow_id)
             run = self._make(plan)
         except Exception as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from msgspec.structs import replace
 
 from yukta_rx.durability.recorder import RunRecorder
-from yukta_rx.durability.stores.checkpoints import UNFINISHED, counting_rows
+from yukta_rx.durability.stores.checkpoints import LEFT_ALONE, UNFINISHED, counting_rows
 from yukta_rx.errors import StoreUnavailableError, YuktaError
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.aio import Tasks
@@ -210,6 +210,20 @@ class ExecutionArchive:
         """What is recorded of each node of a run."""
         return await self._checkpoints.states(execution_id)
 
+    async def gathered(self, execution_id: str, node_id: str) -> None:
+        """Have written what waits for a row of a live node to be full, as far as that may be."""
+        live = self._recorders.get(execution_id)
+        for recorder in live.nodes if live is not None else ():
+            # Where inputs count, a row waits for them, and not for long.
+            if recorder.node_id == node_id and not recorder.wants_inputs:
+                written = recorder.written()
+                if written is not None:
+                    await written
+
+    def rows(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
+        """All that is recorded of a node, also of inputs that are not over."""
+        return self._checkpoints.read(execution_id, node_id)
+
     def reader(self, execution_id: str, node_id: str) -> Rows:
         """What opens the recorded output of a node, and fails if that is not whole any more."""
 
@@ -241,6 +255,18 @@ class ExecutionArchive:
             StoreUnavailableError: it could not be written; nothing is recorded of `into`.
         """
         await self._checkpoints.carry_over(execution_id, into, nodes)
+
+    async def leave_alone(self, execution_id: str, nodes: Collection[str]) -> None:
+        """Write down which nodes do nothing in a run, so that a resume of it knows.
+
+        Raises:
+            StoreUnavailableError: it could not be written.
+        """
+        for node_id in nodes:
+            self._checkpoints.mark_incomplete(execution_id, node_id, LEFT_ALONE)
+        for node_id in nodes:
+            if (written := self._checkpoints.written(execution_id, node_id)) is not None:
+                await written
 
     async def drop(self, execution_id: str) -> None:
         """Forget what the nodes of an aborted run emitted: nobody goes on with it any more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.durability.stores.checkpoints import UNFINISHED, NodeCheckpoint
+from yukta_rx.durability.stores.checkpoints import LEFT_ALONE, UNFINISHED, NodeCheckpoint
 from yukta_rx.errors import ConflictError, NotFoundError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _descendants(definition: WorkflowDefinition, node_id: str) -> set[str]:
 
 def _check_recorded(node_id: str, states: Mapping[str, NodeCheckpoint]) -> None:
     reasons = {state.reason for state in states.values() if state.reason}
-    for reason in sorted(reasons - {UNFINISHED}):
+    for reason in sorted(reasons - {UNFINISHED, LEFT_ALONE}):
         lost = [name for name, state in states.items() if state.reason == reason]
         raise not_restartable(
             reason, f"the output of {', '.join(lost)} is not kept whole", nodes=lost

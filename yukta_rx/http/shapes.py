@@ -237,7 +237,7 @@ class RecoveryNode(Shape):
     """What becomes of a node when its run goes on."""
 
     node_id: str
-    action: Literal["REPLAYED", "FINISHED", "CONTINUED", "AGAIN"]
+    action: Literal["REPLAYED", "FINISHED", "CONTINUED", "AGAIN", "ALONE"]
     messages: Count
     inputs: Count
 

@@ -41,6 +41,9 @@ UNSERIALISABLE: Final = "output_unserialisable"
 UNFINISHED: Final = "node_unfinished"
 """Reason of an incomplete output: the run has ended, and the node had not emitted all."""
 
+LEFT_ALONE: Final = "left_alone"
+"""Reason of an incomplete output: the run began behind the node, which did nothing."""
+
 WRITE_FAILED: Final = "write_failed"
 """Reason of an incomplete output: the store could not write."""
 
