@@ -172,6 +172,7 @@ class ConflictError(YuktaError):
         "signal_not_registered",
         "not_recoverable",
         "not_restartable",
+        "output_not_kept",
         "not_queued",
         "already_answered",
         "in_use",

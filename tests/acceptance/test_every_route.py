@@ -257,6 +257,12 @@ async def explanations(call: Client, execution_id: str) -> None:
     tap = "/api/executions/{executionId}/edges/{source}/{target}/tap"
     edge = {"executionId": execution_id, "source": "in", "target": "even"}
     assert '"payload":{"n":' in await call.frames(tap, "tap.message", **edge)
+    payload = "/api/executions/{executionId}/payload"
+    assert await call("GET", payload, executionId=execution_id) == {}
+    outputs = "/api/executions/{executionId}/nodes/{nodeId}/outputs"
+    shown = await call("GET", outputs, executionId=execution_id, nodeId="even")
+    assert [item["payload"] for item in shown["items"]][:1] in ([], [{"n": 0}])
+    assert not shown["complete"]
 
 
 async def starts(call: Client) -> tuple[str, str]:

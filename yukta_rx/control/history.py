@@ -372,6 +372,10 @@ class History:
         first = entries[0].event if entries else None
         return first.session_id if isinstance(first, RunStarted) else None
 
+    async def start_of(self, execution_id: str) -> RunStarted | None:
+        """The start of a run with its payload; None if the log has none, or not any more."""
+        return await self._store.start_of(execution_id)
+
     async def page(self, execution_id: str, after: int, limit: int, *, known: bool) -> Page:
         """The events of a run, oldest first, each `{seq, type, time, executionId, ...}`.
 
