@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import signal
+from asyncio.subprocess import DEVNULL
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,13 @@ def postgres_of_our_own(*options: str) -> Any:
         return postgres_server((*OPTIONS, *options))
     except ConfigError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def another_postgres() -> Iterator[PostgresServer]:
+    """One that is not the same afterwards."""
+    with postgres_of_our_own() as server:
+        yield server
 
 
 async def ask(url: str, sql: str, *args: Any) -> Any:
@@ -356,3 +364,47 @@ async def test_work_goes_on_when_others_had_taken_all_connections(
     async with server(url) as served:
         await served.serves()
         await fails_and_returns(served, fail, mend)
+
+
+@asynccontextmanager
+async def small_disk(postgres: PostgresServer) -> AsyncIterator[Path]:
+    """A file system of a few megabytes with a tablespace `small` on it."""
+    place = postgres.data.parent / "small"
+    place.mkdir()
+    options = ("-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place))
+    mounted = await asyncio.create_subprocess_exec("mount", *options, stderr=DEVNULL)
+    if await mounted.wait():
+        pytest.skip("a file system can only be mounted by root")
+    try:
+        space = place / "space"
+        space.mkdir()
+        owner = postgres.data.stat()
+        os.chown(space, owner.st_uid, owner.st_gid)
+        await ask(postgres.url, f"CREATE TABLESPACE small LOCATION '{space}'")
+        yield place
+    finally:
+        await (await asyncio.create_subprocess_exec("umount", "-l", str(place))).wait()
+
+
+def fill(disk: Path) -> Path:
+    """Take all the space that there is."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"\0" * 4096)
+    return filler
+
+
+async def test_work_goes_on_when_the_disk_was_full(
+    server, another_postgres: PostgresServer
+) -> None:
+    async with small_disk(another_postgres) as disk:
+        url = await new_database(another_postgres, "TABLESPACE small")
+        async with server(url) as served:
+            await served.serves()
+            await fails_and_returns(
+                served,
+                lambda: asyncio.to_thread(fill, disk),
+                lambda: asyncio.to_thread((disk / "filler").unlink),
+                store="execution-log",
+            )
