@@ -1,6 +1,17 @@
 """Every family of benchmarks, in the order of the report."""
 
-from bench import chains, control, durable, edges, observed, policies, runs, shapes, stalls
+from bench import (
+    chains,
+    control,
+    durable,
+    edges,
+    observed,
+    policies,
+    postgres,
+    runs,
+    shapes,
+    stalls,
+)
 
 FAMILIES = (
     chains.FAMILY,
@@ -15,4 +26,6 @@ FAMILIES = (
     durable.ENDS,
     durable.MESSAGES,
     durable.OPEN,
+    postgres.MESSAGES,
+    postgres.FENCE,
 )
