@@ -6,6 +6,7 @@ each other, then definitions and versions. Features: DEF-01, DUR-05.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.sessions import SessionChange
 
     Name = tuple[str, str]
+
+WRITTEN_AT_ONCE: Final = 20
+"""Workflows whose texts are written before others have their turn on the loop."""
 
 LOCK_SESSIONS: Final = (
     "SELECT session_id, record FROM session_config WHERE part = $1 AND session_id = ANY($2) "
@@ -322,7 +326,11 @@ class Commit:
                 removed.setdefault(stored(session_id), []).append(stored(workflow_id))
         for session_id, workflow_ids in removed.items():
             await made.execute(REMOVE, part, session_id, workflow_ids)
-        rows = [row for workflow in self._found.values() for row in self._new_rows(workflow)]
+        rows: list[tuple[Any, ...]] = []
+        for number, workflow in enumerate(self._found.values()):
+            rows += self._new_rows(workflow)
+            if number % WRITTEN_AT_ONCE == 0:
+                await asyncio.sleep(0)
         if rows:
             for row in await made.fetch(PUT, part, epoch, *columns(rows, 8), self._keep):
                 self._gone.append(version_place(*row))

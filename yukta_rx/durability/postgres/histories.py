@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from yukta_rx.durability.memory.histories import DONE
 from yukta_rx.durability.postgres._plugin_effects import PluginEffects
 from yukta_rx.durability.postgres._texts import stored
-from yukta_rx.durability.postgres.database import columns
+from yukta_rx.durability.postgres.database import affected, columns
 from yukta_rx.durability.stores.histories import Turn
 from yukta_rx.durability.stores.quarantine import Quarantined
 from yukta_rx.errors import BadRequestError
@@ -34,11 +34,13 @@ SWEPT_AT_ONCE: Final = 500
 LOCK: Final = "SELECT pg_advisory_xact_lock($1)"
 LOCKS: Final = "SELECT pg_advisory_xact_lock(name) FROM unnest($1::bigint[]) AS given (name)"
 
+# Whether a history has a newer turn is asked of its own turns: EXISTS would let the planner walk
+# through the newer turns of all histories.
 LOAD: Final = """
 SELECT turn, at, text FROM session_history
-WHERE part = $1 AND session_id = $2 AND key = $3 AND ($5::timestamptz IS NULL OR EXISTS (
-    SELECT 1 FROM session_history
-    WHERE part = $1 AND session_id = $2 AND key = $3 AND at > $5))
+WHERE part = $1 AND session_id = $2 AND key = $3 AND ($5::timestamptz IS NULL OR (
+    SELECT bool_or(at > $5) FROM session_history
+    WHERE part = $1 AND session_id = $2 AND key = $3))
 ORDER BY turn DESC LIMIT $4
 """
 
@@ -57,29 +59,30 @@ WITH before AS (
 SELECT count(*) FROM before
 """
 
+CLEAR: Final = "DELETE FROM session_history WHERE part = $1 AND session_id = $2 AND key = $3"
 OF_SESSION: Final = "SELECT DISTINCT key FROM session_history WHERE part = $1 AND session_id = $2"
 
 OVERDUE: Final = """
 SELECT session_id, key FROM (
     SELECT DISTINCT session_id, key FROM session_history WHERE part = $1 AND at <= $2) AS old
-WHERE NOT EXISTS (
-    SELECT 1 FROM session_history newer
-    WHERE newer.part = $1 AND newer.session_id = old.session_id AND newer.key = old.key
-      AND newer.at > $2)
+WHERE NOT (
+    SELECT bool_or(own.at > $2) FROM session_history own
+    WHERE own.part = $1 AND own.session_id = old.session_id AND own.key = old.key)
 LIMIT $3
 """
 REMOVE: Final = """
-WITH gone AS (
-    DELETE FROM session_history h
-    USING unnest($2::text[], $3::text[]) AS given (session_id, key)
-    WHERE h.part = $1 AND h.session_id = given.session_id AND h.key = given.key
-      AND ($4::timestamptz IS NULL OR NOT EXISTS (
-        SELECT 1 FROM session_history newer
-        WHERE newer.part = $1 AND newer.session_id = h.session_id AND newer.key = h.key
-          AND newer.at > $4))
-    RETURNING h.session_id, h.key
+WITH old AS MATERIALIZED (
+    SELECT given.session_id, given.key, own.turn
+    FROM unnest($2::text[], $3::text[]) AS given (session_id, key)
+    JOIN LATERAL (
+        SELECT turn, bool_or(at > $4) OVER () AS is_used FROM session_history own
+        WHERE own.part = $1 AND own.session_id = given.session_id AND own.key = given.key
+    ) AS own ON own.is_used IS NOT TRUE
+), gone AS (
+    DELETE FROM session_history h USING old
+    WHERE h.part = $1 AND h.session_id = old.session_id AND h.key = old.key AND h.turn = old.turn
 )
-SELECT count(*) FROM (SELECT DISTINCT session_id, key FROM gone) AS histories
+SELECT count(*) FROM (SELECT DISTINCT session_id, key FROM old) AS histories
 """
 KEPT: Final = (
     "SELECT count(*) FROM (SELECT DISTINCT session_id, key FROM session_history WHERE part = $1) "
@@ -169,9 +172,9 @@ class PostgresHistoryStore:
             await made.execute(LOCK, _lock(name))
             if await self._effects.find(made, effect) is not None:
                 return 0
-            gone = await made.fetchval(REMOVE, name[0], [name[1]], [name[2]], None)
+            gone = affected(await made.execute(CLEAR, *name))
             await self._effects.note(made, effect, DONE)
-            return int(gone)
+            return int(gone > 0)
 
         self._kept -= await self._database.write(work)
 
