@@ -26,6 +26,12 @@ async def put(made: Any, keys: list[str], postgres: Any) -> int:
     return check(rows, postgres.part, postgres.epoch)
 
 
+async def put_plainly(made: Any, keys: list[str], postgres: Any) -> None:
+    """As a statement of a transaction that holds the fence."""
+    plain = PUT.replace(", fence ON", " ON")
+    await made.execute(plain, postgres.part, postgres.epoch, "s", keys)
+
+
 async def keys_of(postgres: Any) -> list[str]:
     return [row["key"] for row in await postgres.fetch("SELECT key FROM kv_entry ORDER BY key")]
 
@@ -48,12 +54,13 @@ async def test_a_fenced_statement_and_a_fenced_transaction_write_while_the_epoch
     assert await keys_of(postgres) == ["a", "b", "c"]
 
 
-async def test_a_takeover_waits_for_the_write_that_is_under_way(postgres) -> None:
+@pytest.mark.parametrize("statement", [put, put_plainly])
+async def test_a_takeover_waits_for_the_write_that_is_under_way(postgres, statement) -> None:
     held = asyncio.Event()
     go_on = asyncio.Event()
 
     async def slow(made: Any) -> None:
-        await put(made, ["late"], postgres)
+        await statement(made, ["late"], postgres)
         held.set()
         await go_on.wait()
 

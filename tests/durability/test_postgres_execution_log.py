@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.contract.execution_log import (
     COMPACT_AFTER,
@@ -210,6 +213,15 @@ async def test_a_write_whose_answer_is_lost_is_there_once(log, lossy) -> None:
     assert await log.append_start(started("b"), key("b")) is None
 
 
+async def test_connections_that_are_cut_off_are_made_again(postgres, log) -> None:
+    await log.append_start(started("a"), key("a"))
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    for n in range(3):
+        await postgres.change(lambda made: made.execute(f"{cut} AND datname = current_database()"))
+        await log.append([note("a", f"c{n}")])
+        assert len(await log.read("a")) == 3 + n
+
+
 async def test_a_log_that_cannot_be_reached_is_not_empty(postgres) -> None:
     async with Database(postgres._url) as gone:
         gone.epoch = postgres.epoch
@@ -368,6 +380,51 @@ async def test_it_drops_what_memory_drops(postgres) -> None:
                 await each.append([step])
             await store.settled()
             assert await all_of(store) == await all_of(model)
+
+
+RUNS = st.sampled_from("abcdefgh")
+KEYS = st.sampled_from(["k1", "k2"])
+LASTS = st.sampled_from([600, 600, -1, 0])
+STEPS = st.one_of(
+    st.builds(
+        lambda run, name, lasts: (started(run), key(run, name, seconds=lasts)), RUNS, KEYS, LASTS
+    ),
+    st.builds(lambda run: (started(run), None), RUNS),
+    st.builds(lambda run: [finished(run)], RUNS),
+    st.builds(lambda run, name, lasts: [key(run, name, seconds=lasts)], RUNS, KEYS, LASTS),
+    st.builds(lambda run, number: [note(run)] * number, RUNS, st.integers(0, 12)),
+    st.builds(lambda run: [RunAborted(execution_id=run, time=NOW), note(SCHEDULER)], RUNS),
+)
+PARTS = itertools.count(1)
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(st.lists(STEPS, max_size=40))
+def test_it_says_what_memory_says(postgres_schema: str, steps: list[Any]) -> None:
+    """Each example has a partition of its own, so they see nothing of each other."""
+    model = MemoryExecutionLogStore(RETAINED, COMPACT_AFTER)
+
+    async def main() -> None:
+        async with Database(postgres_schema, part=next(PARTS), size=2) as database:
+            database.epoch = await database.change(
+                lambda made: raise_epoch(made, database.part, "test")
+            )
+            async with Settled(database, RETAINED, COMPACT_AFTER) as store:
+                for step in steps:
+                    if isinstance(step, list):
+                        await store.append(step)
+                        await model.append(step)
+                    else:
+                        assert await store.append_start(*step) == await model.append_start(*step)
+                    await store.settled()
+                said = [await all_of(each) for each in (store, model)]
+                for each in said:
+                    # A run that starts twice has no place among the starts.
+                    each["unfinished"].sort(key=lambda one: one.execution_id)
+                assert said[0] == said[1]
+
+    asyncio.run(main())
 
 
 async def test_a_log_is_made_shorter_while_it_is_written(postgres) -> None:
