@@ -311,6 +311,8 @@ class PluginCall:
         concurrency = self.node.policy.concurrency
         most = calls_at_once(self.spec, self.bound, concurrency)
         if most == 1:
+            # No call goes on beside another, unless a limit leaves one behind.
+            self.own_context = self.element_timeout() is not None
             return body
         return ConcurrentBody(body.attempt, most, concurrency.ordered, bool(self.spec.calls))
 
@@ -339,8 +341,11 @@ class PluginCall:
 
     def _invoke(self, msg: Message) -> Any:
         config = self.config if self.config is not None else self.config_for(msg)
-        own = self.own_context or msg.attempt > 1
-        context = CallContext(self.context, msg) if own else self.context
+        context = self.context
+        if self.own_context or msg.attempt > 1:
+            context = CallContext(context, msg)
+        else:
+            context.message = msg
         return self.fn(self.taken(msg), config, context)
 
     def _one(self, msg: Message) -> Any:

@@ -94,6 +94,7 @@ class NodeContext:
         session_id: the session that the run belongs to.
         workflow_id: the workflow that runs.
         node_id: the node that this plugin is.
+        message: what is being worked on, where that is known.
         attempt: which attempt at the current message this is, from 1.
         lineage: what the ids of this run's messages are derived from.
         clock: the node's pause-aware time.
@@ -111,8 +112,6 @@ class NodeContext:
         stream_plugin: the node's ProcessorPlugin, if it is one; the engine's own business.
         beats: how many heartbeats there were.
     """
-
-    _message: Message | None = None
 
     __slots__ = (
         "_beat",
@@ -133,6 +132,7 @@ class NodeContext:
         "emitted_headers",
         "execution_id",
         "lineage",
+        "message",
         "node_id",
         "payload",
         "secrets",
@@ -183,6 +183,7 @@ class NodeContext:
         self.state: Any = None
         self.stream_plugin: Any = None
         self.attempt = 1
+        self.message: Message | None = None
         self.cancelled = False
         self._beat = clock.now()
         self.beats = 0
@@ -295,7 +296,7 @@ class NodeContext:
     def _effect(self, key: str, message: Message | None) -> EffectKey:
         if not isinstance(key, str) or not 0 < len(key) <= LONGEST_NAME:
             raise TypeError(f"node {self.node_id}: the key of what is done once is text")
-        message = message or self._message
+        message = message or self.message
         if message is None:
             raise TypeError(
                 f"node {self.node_id}: which message something is done once for is not known here;"
@@ -397,20 +398,20 @@ class CallContext(NodeContext):
         message: what the call is for, at the attempt that it says.
     """
 
-    __slots__ = ("_message", "_node")
+    __slots__ = ("_node", "message")
 
     def __init__(self, node: NodeContext, message: Message) -> None:
         # One for each message: as little as can be is done here.
         self._node = node
-        self._message = message
+        self.message = message
 
 
 def _seen(name: str) -> Any:
     def write(self: CallContext, value: Any) -> None:
         setattr(self._node, name, value)
 
-    return property(attrgetter(f"_node.{name}" if name != "attempt" else "_message.attempt"), write)
+    return property(attrgetter(f"_node.{name}" if name != "attempt" else "message.attempt"), write)
 
 
-for _name in NodeContext.__slots__:
+for _name in set(NodeContext.__slots__) - {"message"}:
     setattr(CallContext, _name, _seen(_name))
