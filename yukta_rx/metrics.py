@@ -198,6 +198,12 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 type=("node", "run"),
             ),
             _meter(
+                "yukta.control.unrecorded",
+                Kind.COUNTER,
+                "Commands that were in force before the execution log could be written.",
+                "DUR-01",
+            ),
+            _meter(
                 "yukta.store.quarantined",
                 Kind.COUNTER,
                 "Rows that a store could not read and has set aside.",

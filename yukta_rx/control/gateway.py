@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 KILL_WAIT: Final = 1.0
 """Seconds that the answer to a kill waits for the end of the run; plugins may close for longer."""
 
+_IN_FORCE: Final = frozenset({Outcome.APPLIED, Outcome.NO_OP, Outcome.QUEUED})
+
 
 class ControlGateway(RunQueries):
     """Starts, commands and reads of runs."""
@@ -119,6 +121,9 @@ class ControlGateway(RunQueries):
             # A kill waits for no call, so its effect, the end of the run, is there in a moment.
             await self._tracker.wait(command.execution_id, KILL_WAIT)
         await self._said()
+        lacks = self._starter.history.lacks
+        if result.outcome in _IN_FORCE and lacks(result.execution_id, result.command_id):
+            return replace(result, recorded=False)
         return result
 
     def parse(self, body: Any, execution_id: str | None = None) -> Command:

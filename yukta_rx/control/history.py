@@ -358,6 +358,17 @@ class History:
         """Whether no end of this run waits to be written."""
         return execution_id not in self._ending
 
+    def lacks(self, execution_id: str, command_id: str) -> bool:
+        """Whether a command of a run waits to be written because writes fail; counted if so."""
+        lacking = any(
+            isinstance(event, ControlApplied)
+            and (event.execution_id, event.command_id) == (execution_id, command_id)
+            for event in self._waiting
+        )
+        if lacking:
+            self._meters.counter("yukta.control.unrecorded").add(1)
+        return lacking
+
     async def settled(self) -> None:
         """Return once all that was said so far is written; at once while writes fail."""
         if self._tried < self._put and not self.failing:

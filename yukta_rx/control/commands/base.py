@@ -248,6 +248,7 @@ class CommandResult:
         reason: what the caller gave as reason, or why it is held.
         answer: ACCEPTED or QUEUED, of a signal.
         started: the run that it started.
+        recorded: False while it is in force, but the execution log does not have it yet.
     """
 
     command_id: str
@@ -262,6 +263,7 @@ class CommandResult:
     reason: str | None = None
     answer: str | None = None
     started: Started | None = None
+    recorded: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """API.md's `CommandResult`."""
@@ -283,6 +285,8 @@ class CommandResult:
             shown["answer"] = self.answer
         if self.started is not None:
             shown["newExecutionId"] = self.started.execution_id
+        if not self.recorded:
+            shown["recorded"] = False
         return shown
 
 
