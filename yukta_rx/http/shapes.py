@@ -27,7 +27,7 @@ class Request(BaseModel):
     """Base of request bodies."""
 
     model_config = ConfigDict(
-        # Made ready at their first use: a start would take a tenth longer for bodies that never come.
+        # Made ready at their first use: a start need not wait for bodies that may never come.
         defer_build=True,
         extra="forbid",
         frozen=True,
