@@ -55,6 +55,21 @@ async def test_an_interval_lies_between_two_messages_and_not_before_the_first(be
     assert await task == [(0.0, 0), (0.2, 1), (0.4, 2)]
 
 
+@pytest.mark.feature("DUR-03")
+async def test_what_was_emitted_before_a_crash_is_not_waited_for_again(bench) -> None:
+    b = bench()
+    b.ctx.emitted = lambda: (3, {"n": 2})
+    numbers = started(b, count=5, intervalMs=200)
+
+    async def consume() -> list[tuple[float, int]]:
+        return [(round(b.base.now() - 100, 6), value["n"]) async for value in numbers]
+
+    task = asyncio.create_task(consume())
+    await b.base.advance(10)
+
+    assert await task == [(0.0, 0), (0.0, 1), (0.0, 2), (0.2, 3), (0.4, 4)]
+
+
 async def test_the_interval_stands_still_during_a_pause(bench) -> None:
     b = bench()
     numbers = started(b, count=2, intervalMs=200)

@@ -38,7 +38,8 @@ def sequence_trigger(
     """Emit `{"n": start}`, `{"n": start + 1}` and so on as demand allows.
 
     Without an interval the numbers come from a plain iterator, at the speed of the event loop;
-    with one from an async iterator that waits in the node's own, pausable time.
+    with one from an async iterator that waits in the node's own, pausable time. After a crash it
+    does not wait again for what it had emitted.
     """
     numbers: Iterable[int] = (
         range(cfg.start, cfg.start + cfg.count) if cfg.count else count(cfg.start)
@@ -49,9 +50,8 @@ def sequence_trigger(
 
 
 async def _paced(numbers: Iterable[int], pause: float, ctx: NodeContext) -> AsyncIterator[Any]:
-    first = True
-    for n in numbers:
-        if not first:
+    emitted, _ = ctx.emitted()
+    for place, n in enumerate(numbers):
+        if place and place >= emitted:
             await ctx.clock.sleep(pause)
-        first = False
         yield {"n": n}
