@@ -111,10 +111,7 @@ class NodeRuntime:
             mask=mask,
         )
         self._mask = mask
-        buffer = prepared.policy.edge_buffer
-        self.drops: Drops | None = None
-        if buffer is not None and buffer.overflow.drops:
-            self.drops = Drops(clock, self.say, str(buffer.overflow))
+        self.drops = self._drops(clock)
         self.on_dropped: Callable[[str | None, list[Message]], None] | None = None
         """Told of what its buffer dropped, with the port that this leaves by; None: it is gone."""
         self.breakpoints: tuple[Breakpoint, ...] = ()
@@ -169,6 +166,12 @@ class NodeRuntime:
         self.stage = stage
         self.fronts = in_front(stage)
         self.buffer = buffer_of(self.fronts)
+
+    def _drops(self, clock: LoopClock) -> Drops | None:
+        buffer = self.prepared.policy.edge_buffer
+        if buffer is None or not buffer.overflow.drops:
+            return None
+        return Drops(clock, self.say, str(buffer.overflow))
 
     def edge_buffer(self) -> ops.Operator | None:
         """What keeps messages in front of it; None if the policy asks for nothing."""
