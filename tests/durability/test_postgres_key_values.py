@@ -150,6 +150,25 @@ async def test_a_count_whose_answer_is_lost_is_made_once(postgres) -> None:
         assert await store.remove("s", "n", effect=effect("gone")) == Value(3)
 
 
+async def test_a_change_that_is_cancelled_at_any_moment_is_made_once(postgres, store) -> None:
+    for number in range(60):
+        turns = number**2 // 2
+
+        async def count(number: int = number) -> int:
+            return await store.incr("s", f"k{number % 2}", 1, cap=CAP, effect=effect(str(number)))
+
+        task = asyncio.create_task(count())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait((task,))
+        # Whoever was cut off does it again.
+        assert await count() == number // 2 + 1
+
+    assert [await store.get("s", f"k{n}") for n in (0, 1)] == [Value(30)] * 2
+    assert await postgres.fetchval(COUNTED, "s") == store.kept == 2
+
+
 async def test_any_key_and_any_value_are_there_after_a_restart(postgres, store) -> None:
     keys = ["a\0b", "a\\0000b", "\\", "\\\\", "\ud800", "\udfff\0", "名前 😀", " ", "é", "e\u0301"]
     keys += ["😀" * 500, "\0" * 500]
