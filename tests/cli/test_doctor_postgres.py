@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
-from tests.durability.conftest import postgres_schema
+from tests.durability.conftest import postgres_schema, postgres_server
 from yukta_rx.durability.postgres.steps import newest
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.durable, pytest.mark.feature("DUR-04", "OBS-04")]
 
-__all__ = ["postgres_schema"]
+__all__ = ["postgres_schema", "postgres_server"]
 
 
 def of(ended: Any, name: str) -> list[tuple[str, str]]:

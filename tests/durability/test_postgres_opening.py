@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 
+from tests.durability.test_open import OF_SWITCH, SWITCHES, durable
 from yukta_rx.config.load import load_settings
 from yukta_rx.durability.open import open_stores
 from yukta_rx.durability.postgres import migrate
@@ -54,12 +55,21 @@ async def refusal(context: Any) -> str:
 
 
 async def test_all_switches_share_one_database_and_one_lock(postgres, postgres_schema) -> None:
-    log = {f"YUKTA_{name}_STORE_TYPE": "memory" for name in ("EXECUTION_LOG", "RESTART")}
-    async with opened(postgres_schema, **log) as stores:
+    async with opened(postgres_schema) as stores:
         assert stores.database.epoch == postgres.epoch + 1
         assert await postgres.fetchval(HOLDERS, LOCK) == 1
         assert set(stores.checks) == {"postgres"}
+        assert durable(stores) == set().union(*OF_SWITCH.values())
         await stores.checks["postgres"]()
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+async def test_a_switch_governs_its_stores_and_no_others(
+    postgres, postgres_schema, switch: str
+) -> None:
+    variable = f"YUKTA_{switch.upper().replace('-', '_')}_STORE_TYPE"
+    async with opened(postgres_schema, profile="memory", **{variable: "postgres"}) as stores:
+        assert durable(stores) == OF_SWITCH[switch]
 
 
 async def test_one_switch_is_enough_to_have_it(postgres, postgres_schema) -> None:
@@ -133,7 +143,8 @@ def test_the_newest_step_is_known_without_alembic() -> None:
 async def test_a_start_whose_schema_is_up_to_date_loads_no_alembic(postgres_schema) -> None:
     program = (
         "import asyncio, sys\n"
-        "from yukta_rx.config.load import load_settings\n"
+        "from tests.durability.test_open import OF_SWITCH, SWITCHES, durable
+from yukta_rx.config.load import load_settings\n"
         "from yukta_rx.durability.open import open_stores\n"
         "from yukta_rx.metrics import Meters\n"
         "async def main():\n"
