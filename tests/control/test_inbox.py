@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,12 +15,17 @@ from yukta_rx.control.commands import PauseWorkflow
 from yukta_rx.control.inbox import Inbox
 from yukta_rx.control.seat import Floor, Seat
 from yukta_rx.control.supervision import Proposal, event_of
-from yukta_rx.errors import EngineError, RateLimitedError
+from yukta_rx.durability.memory.events import MemoryEventStore
+from yukta_rx.errors import EngineError, RateLimitedError, StoreUnavailableError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.observe.event_log import EventLog
 from yukta_rx.observe.feed import Entry, EventFeed
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.testing.clock import VirtualClock, virtual_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.feature("CTL-07")
 
@@ -27,10 +33,12 @@ pytestmark = pytest.mark.feature("CTL-07")
 class World:
     """A feed, an inbox of three places, and what it lost."""
 
-    def __init__(self, *, framed: bool = False, replay: int = 10) -> None:
+    def __init__(
+        self, *, framed: bool = False, replay: int = 10, log: EventLog | None = None
+    ) -> None:
         settings = Settings(streaming={"replay_events": replay})
         self.clock = VirtualClock()
-        self.feed = EventFeed(self.clock, settings, Meters(), epoch="e")
+        self.feed = EventFeed(self.clock, settings, Meters(), epoch="e", log=log)
         self.lost: list[tuple[str | None, int]] = []
         self.inbox = Inbox(
             self.feed,
@@ -189,6 +197,130 @@ async def test_a_stream_that_cannot_go_on_says_so(after, reason) -> None:
 
     assert (hello, reset, event) == ("stream.hello", "stream.reset", "node.log")
     assert data == {"reason": reason, "oldestSeq": 3}
+
+
+# --- what only a store still has -----------------------------------------------------------------
+
+
+class Unreadable(MemoryEventStore):
+    """A store that gives no answer to reads, from some moment on."""
+
+    silent = False
+
+    async def read(self, after: int, limit: int = 100) -> Any:
+        if self.silent:
+            raise StoreUnavailableError("no answer")
+        return await super().read(after, limit)
+
+
+@asynccontextmanager
+async def stored(
+    store: MemoryEventStore, framed: bool = False, replay: int = 3
+) -> AsyncIterator[World]:
+    """A world whose feed goes on where an earlier one with the same store ended."""
+    settings = Settings(streaming={"replay_events": replay})
+    async with EventLog(store, VirtualClock(), settings, Meters()) as log:
+        yield World(framed=framed, replay=replay, log=log)
+        await log.written()
+
+
+async def nodes_of(inbox: Inbox, count: int) -> list[str | None]:
+    """So many events, in batches of two."""
+    found: list[str | None] = []
+    while len(found) < count:
+        found += [entry.event.node_id for entry in await inbox.take(2)]
+    return found
+
+
+@virtual_time
+async def test_one_that_goes_on_reads_the_store_then_memory_and_then_takes_part() -> None:
+    async with stored(MemoryEventStore()) as world:
+        world.publish(*"abcdefgh")
+        world.publish("own", kind="node.retry")
+        world.inbox.resume(2)
+        first = await nodes_of(world.inbox, 2)
+        world.offer("i", "j")
+        world.inbox.tell(Entry(world.event(node="outcome"), None))
+        rest = await nodes_of(world.inbox, 7)
+        world.offer("k")
+        last = await nodes_of(world.inbox, 1)
+
+        # What became of a command has no place among the events.
+        assert sorted(map(str, rest)) == sorted([*"efghij", "outcome"])
+        assert [*first, *(node for node in rest if node != "outcome"), *last] == [*"cdefghijk"]
+        assert (world.inbox.last, world.lost) == (world.feed.head_seq, [])
+
+
+@virtual_time
+async def test_a_stream_goes_on_behind_an_event_of_an_earlier_server() -> None:
+    store = MemoryEventStore()
+    async with stored(store) as world:
+        world.publish(*"abcdef")
+        id = world.feed.id_of(2)
+    async with stored(store, framed=True) as world:
+        world.publish("g")
+        world.inbox.begin(id)
+        seen: list[Any] = []
+        while len(seen) < 6:
+            seen += [
+                (frame.type, frame.id, json.loads(frame.data))
+                for frame in await world.inbox.frames()
+            ]
+
+        assert [kind for kind, _, _ in seen] == ["stream.hello", *["node.log"] * 5]
+        assert [data["nodeId"] for _, _, data in seen[1:]] == [*"cdefg"]
+        assert [id for _, id, _ in seen[1:]] == [world.feed.id_of(seq) for seq in range(3, 8)]
+        assert world.lost == []
+
+
+@virtual_time
+async def test_what_the_store_has_let_go_meanwhile_is_lost_and_told() -> None:
+    store = MemoryEventStore()
+    async with stored(store, framed=True) as world:
+        world.publish(*"abcdefgh")
+        await world.feed.log.written()  # type: ignore[union-attr]
+        world.inbox.begin(world.feed.id_of(1))
+        [hello] = await world.inbox.frames()
+        await store.trim(5, None)
+        [gap, *others] = await world.frames()
+
+        assert hello.type == "stream.hello"
+        assert gap == ("stream.gap", {"from": 2, "to": 3, "dropped": 2, "reason": "retention"})
+        assert [data["nodeId"] for _, data in others] == [*"defgh"]
+        assert world.lost == [(None, 2)]
+
+
+@virtual_time
+async def test_a_store_that_gives_no_answer_ends_a_stream_and_costs_others_what_it_has() -> None:
+    for framed in (True, False):
+        store = Unreadable()
+        async with stored(store, framed=framed) as world:
+            world.publish(*"abcdef")
+            await world.feed.log.written()  # type: ignore[union-attr]
+            store.silent = True
+            if framed:
+                world.inbox.begin(world.feed.id_of(1))
+                seen = [*await world.frames(), *await world.frames()]
+                assert [kind for kind, _ in seen] == ["stream.hello", "stream.closing"]
+                assert seen[1][1] == {"reason": "store_unavailable"}
+                assert await world.inbox.take() == []
+            else:
+                world.inbox.resume(1)
+                assert await nodes_of(world.inbox, 3) == [*"def"]
+                assert world.lost == [(None, 2)]
+            store.silent = False
+
+
+@virtual_time
+async def test_an_inbox_that_ends_while_it_reads_the_past_ends() -> None:
+    async with stored(MemoryEventStore(), framed=True) as world:
+        world.publish(*"abcdef")
+        world.inbox.begin(world.feed.id_of(1))
+        await world.inbox.frames()
+        world.inbox.finish("shutdown")
+
+        assert await world.frames() == [("stream.closing", {"reason": "shutdown"})]
+        assert await world.inbox.take() == []
 
 
 @virtual_time

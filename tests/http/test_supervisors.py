@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from yukta_rx.app import Engine
+from yukta_rx.config.load import load_settings
 from yukta_rx.config.settings import Settings
 from yukta_rx.control.commands import PauseWorkflow
 from yukta_rx.errors import ConflictError, RejectedError, RoleError
@@ -179,6 +180,48 @@ async def test_a_stream_goes_on_behind_the_last_event(client, run) -> None:
     cursor = int(first.json["data"]["cursor"])
     assert int(following.json["data"]["cursor"]) == cursor + 1
     assert reset.json["reason"] == "epoch"
+
+
+@pytest.mark.feature("OBS-01", "DUR-05")
+async def test_a_stream_goes_on_over_a_restart_of_the_server(tmp_path, connect, make) -> None:
+    overrides = {
+        "yukta.profile": "file",
+        "yukta.data.dir": str(tmp_path),
+        "yukta.execution.shutdown-timeout": "100ms",
+    }
+    # Nearly all has to come from the store there, once anything happens.
+    little = {**overrides, "yukta.streaming.replay-events": 2}
+    settings, small = [load_settings(environ={}, overrides=one) for one in (overrides, little)]
+    path = "/api/supervisors/outside/events?type=node.log,execution.finished"
+    async with Engine(settings) as engine, HttpServer(engine, port=0) as server:
+        client = await connect(server)
+        await client.session_with(make.chatty(count=20))
+        await registered(client)
+        async with client.stream(path) as stream:
+            run = await client.start("chatty")
+            first = await stream.type("node.log")
+        await client.ended(run)
+    async with Engine(small) as engine, HttpServer(engine, port=0) as server:
+        client = await connect(server)
+        refused = await client("GET", path)
+        await registered(client)
+        await client.session_with(make.line("other"), session="other")
+        async with client.stream(path, Last_Event_ID=first.id) as stream:
+            await stream.type("execution.finished")
+            seen = list(stream.events)
+            shown = await client.ok("GET", "/api/supervisors/outside")
+            again = await client.start("other", session="other")
+            last = await stream.type("execution.finished")
+
+    begin = int(first.json["data"]["cursor"])
+    assert (refused.status, refused.code) == (404, "supervisor_not_found")
+    assert [event.type for event in seen] == [
+        *("stream.hello", *["node.log"] * (20 - begin), "execution.finished")
+    ]
+    assert [int(event.json["data"]["cursor"]) for event in seen[1:-1]] == [*range(begin + 1, 21)]
+    assert {event.json["executionId"] for event in seen[1:]} == {run}
+    assert last.json["executionId"] == again
+    assert shown["droppedEvents"] == 0
 
 
 async def test_more_than_the_rate_is_429_and_a_batch_gets_what_there_is(client, run) -> None:

@@ -9,14 +9,17 @@ Feature: CTL-07.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.model.events import SAMPLE_TYPES
 from yukta_rx.observe.feed import CAPACITY, COALESCE_MS, Entry, sample_key
 from yukta_rx.observe.frames import Frame, closing
 from yukta_rx.observe.journal import Gap
 from yukta_rx.observe.reader import Reader
+from yukta_rx.observe.replay import PastEvents
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.observe.feed import EventFeed, SampleKey
     from yukta_rx.observe.filters import EventFilter
+
+log = logging.getLogger(__name__)
 
 MAX_SAMPLES: Final = 10_000
 """Samples of different keys that may wait."""
@@ -66,6 +71,8 @@ class Inbox(Reader[Entry]):
         self._first: list[Frame] = []
         self._facts: deque[tuple[int | None, Entry]] = deque()
         self._samples: dict[SampleKey, Entry] = {}
+        self._past: PastEvents | None = None
+        """Where it reads what memory no longer holds, before it takes part."""
         self._gap: Gap | None = None
         self._end: Frame | None = None
         self._ended = False
@@ -81,18 +88,30 @@ class Inbox(Reader[Entry]):
         Args:
             after: the id of an event; None begins with what happens from now on.
         """
-        reason, behind = self._feed.place(after)
+        reason, behind = self._feed.place(after, stored=True)
         self._first += self._feed.greeting(
             self.filters, behind, coalesce_ms=COALESCE_MS, reset=reason
         )
-        self._catch_up(behind)
+        self._go_on(behind)
 
     def resume(self, behind: int) -> None:
         """Begin behind the event of this number; what is no longer kept is lost, and told."""
-        missing = self._feed.oldest_held - 1 - behind
+        self._go_on(self._missed(behind, self._feed.oldest_seq))
+
+    def _missed(self, behind: int, oldest: int) -> int:
+        """Tell that events behind a number are lost, if `oldest` is not the next one."""
+        missing = oldest - 1 - behind
         if missing > 0:
             self._tell_lost(None, missing)
-        self._catch_up(max(behind, self._feed.oldest_held - 1))
+        return max(behind, oldest - 1)
+
+    def _go_on(self, behind: int) -> None:
+        stored = self._feed.log
+        if stored is None or self._feed.holds(behind):
+            self._catch_up(behind)
+        else:
+            self.last = behind
+            self._past = PastEvents(self._feed, stored, self.filters, behind)
 
     def _catch_up(self, behind: int) -> None:
         feed = self._feed
@@ -111,7 +130,8 @@ class Inbox(Reader[Entry]):
         """Something happened; a sample has no number."""
         event = entry.event
         if seq is not None:
-            if seq <= self._seen:
+            if self._past is not None or seq <= self._seen:
+                # It gets there by reading.
                 return
             self._seen = seq
         if not self._accepts(event):
@@ -138,6 +158,8 @@ class Inbox(Reader[Entry]):
 
     def skipped(self, start: int, stop: int, count: int) -> None:
         """The host itself missed events."""
+        if self._past is not None:
+            return
         self._seen = max(self._seen, stop)
         self._widen(start, stop, count)
         self._tell_lost(None, count)
@@ -150,6 +172,45 @@ class Inbox(Reader[Entry]):
         self.wake()
 
     # -- reading
+
+    async def _next(self, limit: int) -> list[Entry | Frame]:
+        while (past := self._past) is not None and not self.closed:
+            if self._first:
+                out: list[Entry | Frame] = [*self._first[:limit]]
+                del self._first[:limit]
+                return out
+            if self._ended:
+                self._past = None
+            elif found := await self._read(past, limit):
+                return found
+        return await super()._next(limit)
+
+    async def _read(self, past: PastEvents, limit: int) -> list[Entry | Frame]:
+        """What is wanted of the next events that are stored; behind the last one, take part."""
+        out: list[Entry | Frame] = []
+        try:
+            found = await past.entries(limit)
+        except StoreUnavailableError as error:
+            log.warning("events for a supervisor cannot be read: %s", error)
+            self._past = None
+            if self._framed:
+                self.finish("store_unavailable")
+            else:
+                self._catch_up(self._missed(past.behind, self._feed.oldest_held))
+            return out
+        for one in found:
+            if isinstance(one, Gap):
+                self._tell_lost(None, one.dropped)
+                if self._framed:
+                    gap = Frame.of("stream.gap", one.as_dict(), id=self._feed.id_of(one.stop))
+                    out.append(gap)
+            elif self._wants(one.event):
+                out.append(one)
+        self.last = past.behind
+        if not found:
+            self._past = None
+            self._catch_up(past.behind)
+        return out
 
     def _pull(self, limit: int) -> list[Entry | Frame]:
         out: list[Entry | Frame] = [*self._first[:limit]]
