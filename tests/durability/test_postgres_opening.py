@@ -143,8 +143,7 @@ def test_the_newest_step_is_known_without_alembic() -> None:
 async def test_a_start_whose_schema_is_up_to_date_loads_no_alembic(postgres_schema) -> None:
     program = (
         "import asyncio, sys\n"
-        "from tests.durability.test_open import OF_SWITCH, SWITCHES, durable
-from yukta_rx.config.load import load_settings\n"
+        "from yukta_rx.config.load import load_settings\n"
         "from yukta_rx.durability.open import open_stores\n"
         "from yukta_rx.metrics import Meters\n"
         "async def main():\n"
