@@ -335,6 +335,7 @@ class Engine:
             clock=clock,
         )
         self._stack.push_async_callback(self._reopening.close)
+        self.history.on_start = self._resumes.begun
         self.history.on_end = self._reopening.ended
         await self._reopening.run()
         stepping = SteppingDown(self.stores.leading, self.leadership, starter, self._reopening)

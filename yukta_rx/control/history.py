@@ -100,6 +100,8 @@ class History:
         """Whether the last write failed."""
         self.on_left_out: Callable[[str, str], None] = lambda _execution_id, _node_id: None
         """Told of the end of a node that is not written: the run, the node."""
+        self.on_start: Callable[[RunStarted], None] = lambda _event: None
+        """Told of the start of a run as soon as it is written."""
         self.on_end: Callable[[str, TaskStatus], None] = lambda _execution_id, _status: None
         """Told of the end of a run, however it came to that."""
         self.before_end: Callable[[], Awaitable[None]] | None = None
@@ -148,25 +150,36 @@ class History:
             key = _key(plan, event, key_ttl)
             # One that was set free must be so.
             await self.settled()
+        # Known before it is written: whoever gives up meanwhile says its end behind it.
+        self._open.add(event.execution_id)
+        if key is not None:
+            self._keep(key)
         try:
             known = await self._store.append_start(event, key)
         except YuktaError as error:
+            self._unwritten(event)
             if not isinstance(error, UnserialisablePayloadError):
                 self._failed("run", error)
             raise
         except Exception as error:
+            self._unwritten(event)
             self._failed("run", error)
             detail = "the execution log gives no answer, so nothing can be started"
             raise StoreUnavailableError(detail, retry_after=1) from error
         if known is None:
-            self._open.add(event.execution_id)
-            if key is not None:
-                self._keep(key)
-        elif key is not None and known.fingerprint != key.fingerprint:
+            self.on_start(event)
+            return None
+        self._unwritten(event)
+        if key is not None and known.fingerprint != key.fingerprint:
             raise IdempotencyKeyReusedError(
                 f"Idempotency-Key {key.key} was used for another request: use a new one"
             )
         return known
+
+    def _unwritten(self, event: RunStarted) -> None:
+        """There is no such start, and no such key."""
+        self._open.discard(event.execution_id)
+        self._keyed.pop(event.execution_id, None)
 
     def _keep(self, key: IdempotencyKey) -> None:
         """Remember a key until it expires, or its start fails."""

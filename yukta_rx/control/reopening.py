@@ -101,8 +101,9 @@ class Reopening:
         self._show(found)
         await self._close_results(found)
         for start, run in found.queued:
-            await self._take_back(start)
+            # First, so that a start which cannot wait any more is known to have ended.
             self._resumes.waits(run.started)
+            await self._take_back(start)
         self._starter.scheduler.refill()
         if found.aborted or found.queued:
             log.warning(

@@ -9,8 +9,6 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from yukta_rx.control.continuation import Continuation
 from yukta_rx.control.resume_plan import ResumePlan, not_recoverable, plan_resume
 from yukta_rx.control.start_request import StartRequest
@@ -138,6 +136,24 @@ class Resumes:
         """A start that waits resumes another run, if it is such a one."""
         if start.resumed_from is not None:
             self._resumed(start)
+
+    def begun(self, start: RunStarted) -> None:
+        """A start is written; it resumes another run, if it is such a one.
+
+        From here on no other one does, whoever asked for it and whether he still waits.
+        """
+        if start.resumed_from is None:
+            return
+        attempt = self._resumed(start)
+        self._starter.history.note(
+            RunResumed(
+                execution_id=start.resumed_from,
+                time=start.time,
+                new_execution_id=start.execution_id,
+                attempt=attempt,
+                actor=start.actor,
+            )
+        )
 
     def _resumed(self, start: RunStarted) -> int:
         """A run resumes another one: which attempt that is."""
@@ -303,7 +319,7 @@ class Resumes:
                 continuation=self._continuation(found, asked),
             )
             started = await self._starter.start(request)
-            await self._say(found.start, started, actor)
+            self._say(found.start, started.execution_id)
             return started
         finally:
             await self._archive.unpin(execution_id)
@@ -316,29 +332,18 @@ class Resumes:
         found = await self._planned(start, definition, base_dir, rerun)
         return self._continuation(found, {"type": "Recover", "rerun": rerun})
 
-    async def _say(self, old: RunStarted, started: Started, actor: str) -> None:
-        new_id = started.execution_id
-        attempt = self._resumed(
-            msgspec.structs.replace(old, execution_id=new_id, resumed_from=old.execution_id)
-        )
-        now = self._clock.wall()
-        self._starter.history.note(
-            RunResumed(
-                execution_id=old.execution_id,
-                time=now,
-                new_execution_id=new_id,
-                attempt=attempt,
-                actor=actor,
-            )
-        )
+    def _say(self, old: RunStarted, new_id: str) -> None:
         self._emit(
             ExecutionEvent(
                 type="execution.recovered",
-                time=now,
+                time=self._clock.wall(),
                 session_id=old.session_id,
                 workflow_id=old.workflow_id,
                 execution_id=new_id,
-                data={"resumedFrom": old.execution_id, "attempt": attempt},
+                data={
+                    "resumedFrom": old.execution_id,
+                    "attempt": self._attempts.get(old.lineage, 0),
+                },
             )
         )
 
