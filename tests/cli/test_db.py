@@ -38,6 +38,7 @@ def database(server: str) -> Iterator[str]:
 
 
 @pytest.mark.durable
+@pytest.mark.slow
 def test_upgrade_goes_to_the_newest_step_and_says_which_it_made(yukta: Any, database: str) -> None:
     first = yukta("db", "upgrade", "--url", database)
     again = yukta("db", "upgrade", "--url", database)
@@ -51,6 +52,7 @@ def test_upgrade_goes_to_the_newest_step_and_says_which_it_made(yukta: Any, data
 
 
 @pytest.mark.durable
+@pytest.mark.slow
 def test_migrate_is_another_word_for_it_and_speaks_json(yukta: Any, database: str) -> None:
     migrate.upgrade(database, "0002")
 
@@ -63,6 +65,7 @@ def test_migrate_is_another_word_for_it_and_speaks_json(yukta: Any, database: st
 
 
 @pytest.mark.durable
+@pytest.mark.slow
 def test_check_says_what_is_missing_and_exits_with_3(yukta: Any, database: str) -> None:
     bare = yukta("db", "check", "--url", database)
     migrate.upgrade(database, STEPS[-3])
@@ -85,6 +88,7 @@ def test_check_says_what_is_missing_and_exits_with_3(yukta: Any, database: str) 
 
 
 @pytest.mark.durable
+@pytest.mark.slow
 def test_a_newer_database_is_refused_by_every_command_that_minds(yukta: Any, database: str) -> None:
     migrate.upgrade(database)
     run(database, "UPDATE alembic_version SET version_num = '9999'")
@@ -98,6 +102,7 @@ def test_a_newer_database_is_refused_by_every_command_that_minds(yukta: Any, dat
 
 
 @pytest.mark.durable
+@pytest.mark.slow
 def test_a_step_that_fails_says_where_the_schema_is_left(yukta: Any, database: str) -> None:
     migrate.upgrade(database, STEPS[-2])
     run(database, "CREATE TABLE workflow_number (mine int)")
@@ -110,6 +115,7 @@ def test_a_step_that_fails_says_where_the_schema_is_left(yukta: Any, database: s
 
 
 @pytest.mark.durable
+@pytest.mark.slow
 def test_the_database_is_that_of_the_settings(
     yukta: Any, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

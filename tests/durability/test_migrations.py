@@ -217,6 +217,7 @@ class Gate:
         self._thread.join()
 
 
+@pytest.mark.slow
 def test_a_step_that_fails_leaves_the_step_before_and_can_be_done_again(database: str) -> None:
     migrate.upgrade(database, BEFORE_LAST)
     there = tables(database)
@@ -235,6 +236,7 @@ def test_a_step_that_fails_leaves_the_step_before_and_can_be_done_again(database
     migrate.check(database)
 
 
+@pytest.mark.slow
 def test_a_database_that_is_newer_is_refused_and_left_alone(database: str) -> None:
     migrate.upgrade(database)
     run(database, "UPDATE alembic_version SET version_num = '9999'")
@@ -260,6 +262,7 @@ def test_a_database_that_does_not_let_us_in_is_a_clear_error(postgres_server: st
             assert "hidden-word" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_what_the_metadata_says_and_the_steps_make_is_compared(database: str) -> None:
     assert migrate.upgrade(database) == (None, STEPS[-1])
     assert migrate.differences(database) == []

@@ -57,6 +57,7 @@ async def do(database: Database, sql: str, *args: Any) -> None:
 # --- several at once -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_two_writers_at_once_never_give_a_number_twice_and_never_keep_too_many(
     postgres,
 ) -> None:
@@ -90,6 +91,7 @@ async def test_two_writers_at_once_never_give_a_number_twice_and_never_keep_too_
         assert kept == sorted(given)[: -KEEP - 1 : -1]
 
 
+@pytest.mark.slow
 async def test_commits_of_the_same_workflows_in_any_order_do_not_stop_each_other(postgres) -> None:
     names = [f"w{number}" for number in range(20)]
 

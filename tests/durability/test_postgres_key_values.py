@@ -71,6 +71,7 @@ async def test_no_increment_over_two_connections_is_lost(postgres, store) -> Non
     assert await store.get("s", "n") == Value(200)
 
 
+@pytest.mark.slow
 async def test_the_number_of_keys_stays_right_whatever_comes_at_once(postgres, store) -> None:
     chosen = random.Random(8)
     async with beside(postgres) as other:
@@ -150,6 +151,7 @@ async def test_a_count_whose_answer_is_lost_is_made_once(postgres) -> None:
         assert await store.remove("s", "n", effect=effect("gone")) == Value(3)
 
 
+@pytest.mark.slow
 async def test_a_change_that_is_cancelled_at_any_moment_is_made_once(postgres, store) -> None:
     for number in range(60):
         turns = number**2 // 2
