@@ -152,7 +152,7 @@ async def test_a_start_whose_schema_is_up_to_date_loads_no_alembic(postgres_sche
         "asyncio.run(main())\n"
     )
     environ = {name: v for name, v in os.environ.items() if not name.startswith("YUKTA_")}
-    environ |= {"YUKTA_POSTGRES_URL": postgres_schema, "YUKTA_KV_STORE_TYPE": "postgres"}
+    environ |= {"YUKTA_POSTGRES_URL": postgres_schema, "YUKTA_PROFILE": "postgres"}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",

@@ -145,9 +145,9 @@ class Starter:
         self, request: StartRequest, scope: tuple[str, str, str] | None = None
     ) -> PendingStart:
         """Plan a start and let it in: its run has begun, or it waits for its slot."""
-        self.scheduler.check_open(request.session_id, request.workflow_id)
         if (refusal := self.refusal()) is not None:
             raise refusal
+        self.scheduler.check_open(request.session_id, request.workflow_id)
         self._starting += 1
         self._none_starting.clear()
         try:

@@ -54,7 +54,7 @@ class SteppingDown:
         if self._leading.over:
             return self._leadership.refusal()
         if (fault := self._leading.fault) is not None:
-            return StoreUnavailableError(fault, retry_after=1, stores=["postgres"])
+            return StoreUnavailableError(fault, retry_after=1, store="postgres")
         return None
 
     def _changed(self) -> None:
