@@ -3,6 +3,7 @@
 import enum
 import json
 import math
+import tracemalloc
 from collections import OrderedDict, namedtuple
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -440,3 +441,14 @@ def test_the_limit_inside_is_that_of_the_fast_writer():
     orjson.dumps(nested(MAX_DEPTH))
     with pytest.raises(TypeError):
         orjson.dumps(nested(MAX_DEPTH + 1))
+
+
+def test_what_is_kept_takes_the_room_that_it_needs():
+    tracemalloc.start()
+    try:
+        kept = [encode({"n": n, "text": "x" * 40}) for n in range(1000)]
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert taken < 200 * len(kept)

@@ -39,6 +39,8 @@ _OPTIONS = (
 _NUL = b"\\u0000"
 _TAG = b'"$yukta"'
 _ESCAPED_DOLLAR = b"\\u0024"
+_ROOMY = 4096
+"""Bytes that what orjson gives occupies at least, however short it is."""
 # Shorter runs of digits fit 64 bits whatever they are.
 _LONG_DIGITS = re.compile(rb"[0-9]{19}")
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89abAB]")
@@ -162,7 +164,10 @@ def _fast(value: Any) -> bytes | None:
         kept = data.find(_TAG) < 0 and orjson.loads(data) == value
     except (TypeError, ValueError, RecursionError):
         return None
-    return data if kept else None
+    if not kept:
+        return None
+    # Those who keep many of them would notice.
+    return bytes(memoryview(data)) if len(data) < _ROOMY else data
 
 
 def _slow(value: Any, *, plain: bool = False, sort: bool = False) -> bytes:
