@@ -1,4 +1,7 @@
-"""A way to a PostgreSQL that can lose answers: what was asked is done, and nobody hears of it."""
+"""What goes wrong with a PostgreSQL: answers that are lost, no answer at all, somebody else leads.
+
+A lost answer is one to what was done, of which nobody hears.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from yukta_rx.durability.postgres.database import Database
+from yukta_rx.durability.postgres.fence import raise_epoch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -71,3 +75,13 @@ async def losing_answers(postgres: Database) -> AsyncIterator[tuple[Database, Wa
     async with listening, Database(url, part=postgres.part, size=2) as database:
         database.epoch = postgres.epoch
         yield database, way
+
+
+async def take_over(postgres: Database) -> int:
+    """Somebody else leads from now on; the epoch."""
+    return await postgres.change(lambda made: raise_epoch(made, postgres.part, "the next one"))
+
+
+def lost_database() -> Database:
+    """A database that gives no answer."""
+    return Database("postgresql://nobody@127.0.0.1:9/nothing")

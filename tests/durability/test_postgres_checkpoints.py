@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.contract.blobs import BlobContract
 from tests.contract.checkpoints import (
     CheckpointContract,
     mark,
@@ -20,13 +19,11 @@ from tests.contract.checkpoints import (
     shown,
     state_of,
 )
-from tests.durability.lost_answers import losing_answers
+from tests.durability.lost_answers import losing_answers, lost_database, take_over
 from yukta_rx.durability.postgres import migrate
-from yukta_rx.durability.postgres.blobs import PostgresBlobStore
 from yukta_rx.durability.postgres.checkpoints import PostgresNodeCheckpointStore
 from yukta_rx.durability.postgres.database import Database
 from yukta_rx.durability.postgres.fence import raise_epoch
-from yukta_rx.durability.stores.blobs import Owner, blob_of
 from yukta_rx.durability.stores.checkpoints import (
     DAMAGED,
     UNSERIALISABLE,
@@ -36,7 +33,6 @@ from yukta_rx.durability.stores.checkpoints import (
 )
 from yukta_rx.errors import ConfigError, StaleLeaderError, StoreUnavailableError
 from yukta_rx.metrics import Meters
-from yukta_rx.model import codec
 from yukta_rx.model.message import Message
 from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.testing.postgres import postgres_server
@@ -44,14 +40,11 @@ from yukta_rx.testing.postgres import postgres_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from yukta_rx.model.codec import Blob
     from yukta_rx.testing.postgres import PostgresServer
 
 pytestmark = [pytest.mark.feature("DUR-04"), pytest.mark.durable]
 
 POOL = BlockingPool(2)
-LIMIT = 1000
-LARGE = {"text": "x" * LIMIT, "big": 2**70, "pair": (1, b"\x00")}
 
 
 @asynccontextmanager
@@ -62,20 +55,6 @@ async def opened(postgres: Database, **options: Any) -> AsyncIterator[PostgresNo
         yield store
     finally:
         await store.close()
-
-
-def with_blobs(postgres: Database) -> PostgresNodeCheckpointStore:
-    blobs = PostgresBlobStore(postgres, POOL.call)
-    return PostgresNodeCheckpointStore(postgres, blobs=blobs, claim_bytes=LIMIT)
-
-
-async def take_over(postgres: Database, holder: str = "the next one") -> int:
-    return await postgres.change(lambda made: raise_epoch(made, postgres.part, holder))
-
-
-def lost_database() -> Database:
-    """A database that gives no answer."""
-    return Database("postgresql://nobody@127.0.0.1:9/nothing")
 
 
 def row_of(*payloads: Any) -> CheckpointRow:
@@ -156,27 +135,6 @@ class TestPostgres(CheckpointContract):
         return [Left(store, f"run@{xact}") for xact in commits]
 
 
-class TestBlobs(BlobContract):
-    """Blobs on PostgreSQL."""
-
-    @pytest.fixture
-    async def store(self, postgres: Database) -> PostgresBlobStore:
-        self.postgres = postgres
-        return await self.restarted(None)
-
-    async def restarted(self, store: Any) -> PostgresBlobStore:
-        store = PostgresBlobStore(self.postgres, POOL.call)
-        await store.start()
-        return store
-
-    async def damage(self, store: Any, blob: Blob, data: bytes | None) -> None:
-        if data is None:
-            sql, more = "DELETE FROM blob WHERE sha256 = $1", []
-        else:
-            sql, more = "UPDATE blob SET data = $2 WHERE sha256 = $1", [data]
-        await self.postgres.change(lambda made: made.execute(sql, blob.sha256, *more))
-
-
 # --- who leads -----------------------------------------------------------------------------------
 
 
@@ -198,17 +156,6 @@ async def test_what_comes_after_a_takeover_is_refused_and_counted_and_nothing_is
     assert await postgres.fetchval("SELECT count(*) FROM node_checkpoint") == 1
     kept = "SELECT execution_id || node_id FROM node_checkpoint_state"
     assert [row[0] for row in await postgres.fetch(kept)] == ["runa"]
-
-
-async def test_blobs_of_a_stale_leader_are_not_written(postgres) -> None:
-    store = with_blobs(postgres)
-    await store.start()
-    await take_over(postgres)
-    with pytest.raises(StaleLeaderError):
-        await mark(store, "run", "a", row_of(LARGE))
-    await store.close()
-
-    assert await postgres.fetchval("SELECT count(*) FROM blob") == 0
 
 
 async def test_what_comes_for_a_node_of_an_earlier_process_that_is_complete_changes_nothing(
@@ -361,87 +308,6 @@ async def test_a_damaged_row_is_shown_and_its_output_is_given_up_for_good(postgr
         assert await numbers_of(store, "run", "b") == [3]
 
 
-# --- the claim check -----------------------------------------------------------------------------
-
-
-async def test_a_large_payload_is_a_reference_in_its_row_and_comes_back(postgres) -> None:
-    store = with_blobs(postgres)
-    await store.start()
-    rows = [row_of("x", LARGE, "x"), row_of(LARGE), row_of(blob_of(b"one"), LARGE), row_of("x")]
-    for one in rows[:3]:
-        store.append("run", "a", one)
-    await mark(store, "run", "a", rows[3])
-    assert shown(await rows_of(store, "run", "a")) == shown(rows)
-    texts = await postgres.fetch("SELECT row, blobs FROM node_checkpoint ORDER BY seq")
-    kept = blob_of(codec.encode(LARGE))
-    assert [kept.sha256 in (row["blobs"] or "") for row in texts] == [True, True, True, False]
-    assert max(len(row["row"]) for row in texts) < LIMIT
-    await store.close()
-
-    postgres.epoch = await take_over(postgres)
-    store = with_blobs(postgres)
-    await store.start()
-    assert shown(await rows_of(store, "run", "a")) == shown(rows)
-    await store.close()
-
-
-async def test_blobs_go_with_the_last_run_that_has_them(postgres) -> None:
-    store = with_blobs(postgres)
-    await store.start()
-    await mark(store, "old", "a", row_of(LARGE))
-    await store.carry_over("old", "new", ["a"])
-    await store.clear("old")
-    assert shown(await rows_of(store, "new", "a")) == shown([row_of(LARGE)])
-    await store.clear("new")
-    assert store.bytes == 0
-    assert await postgres.fetchval("SELECT count(*) FROM blob") == 0
-    await store.close()
-
-
-async def test_what_cannot_be_carried_over_whole_is_not_carried_over(postgres) -> None:
-    store = with_blobs(postgres)
-    await store.start()
-    await mark(store, "old", "a", row_of("x"))
-    await mark(store, "old", "b", row_of(LARGE))
-    await postgres.change(lambda made: made.execute("DELETE FROM blob"))
-    with pytest.raises(StoreUnavailableError, match="is missing"):
-        await store.carry_over("old", "new", ["a", "b"])
-
-    assert dict(await store.states("new")) == {}
-    assert set(await store.states("old")) == {"a", "b"}
-    await store.close()
-
-
-async def test_blobs_of_runs_that_are_gone_go_at_the_start(postgres) -> None:
-    store = with_blobs(postgres)
-    await store.start()
-    await mark(store, "run", "a", row_of(LARGE))
-    assert store._blobs is not None
-    await store._blobs.put(Owner("checkpoints", "crashed"), b"left over")
-    await store._blobs.put(Owner("results", "crashed"), b"of another store")
-    await store.close()
-
-    store = with_blobs(postgres)
-    await store.start()
-    assert store._blobs is not None
-    assert store._blobs.size == len(codec.encode(LARGE)) + len(b"of another store")
-    await store.close()
-
-
-async def test_a_blob_that_comes_and_one_that_goes_wait_for_each_other(postgres) -> None:
-    blobs = PostgresBlobStore(postgres, POOL.call)
-    await blobs.start()
-    for turn in range(20):
-        await blobs.put(Owner("s", "old"), b"shared")
-        blob, _ = await asyncio.gather(
-            blobs.put(Owner("s", f"new {turn}"), b"shared"), blobs.forget(Owner("s", "old"))
-        )
-        assert await blobs.get(blob) == b"shared"
-        await blobs.forget(Owner("s", f"new {turn}"))
-    assert blobs.size == 0
-    assert await postgres.fetchval("SELECT count(*) FROM blob") == 0
-
-
 # --- a server of its own -------------------------------------------------------------------------
 
 
@@ -478,8 +344,9 @@ async def test_a_frozen_server_holds_nodes_back_and_nothing_is_lost(server) -> N
         marked = store.mark_complete("run", "a", number(next(numbers)))
         assert marked is not None
         # Longer than a statement may take: it is given up, and said again.
-        with pytest.raises(StoreUnavailableError):
-            await database.fetch("SELECT 1")
+        asked = (database.fetch("SELECT 1"), store.states("run"))
+        said = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(one) for one in said] == [StoreUnavailableError] * 2
         assert not held.done()
         await POOL.call(server.thaw)
         await marked

@@ -12,12 +12,10 @@ from tests.contract.archive import ArchiveContract, run
 from tests.contract.effects import EffectContract, effect
 from tests.contract.events import NOW, EventContract, event, numbers
 from tests.contract.results import ResultContract, cursors, last, result
-from tests.durability.lost_answers import losing_answers
+from tests.durability.lost_answers import losing_answers, lost_database, take_over
 from yukta_rx.durability.postgres.archive import PostgresExecutionArchiveStore
-from yukta_rx.durability.postgres.database import Database
 from yukta_rx.durability.postgres.effects import PostgresEffectStore
 from yukta_rx.durability.postgres.events import PostgresEventStore
-from yukta_rx.durability.postgres.fence import raise_epoch
 from yukta_rx.durability.postgres.results import PostgresResultStore
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
 from yukta_rx.metrics import Meters
@@ -25,16 +23,9 @@ from yukta_rx.metrics import Meters
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from yukta_rx.durability.postgres.database import Database
+
 pytestmark = [pytest.mark.feature("DUR-04"), pytest.mark.durable]
-
-
-def lost_database() -> Database:
-    """A database that gives no answer."""
-    return Database("postgresql://nobody@127.0.0.1:9/nothing")
-
-
-async def take_over(postgres: Database) -> None:
-    await postgres.change(lambda made: raise_epoch(made, postgres.part, "the next one"))
 
 
 async def count(postgres: Database, table: str) -> int:

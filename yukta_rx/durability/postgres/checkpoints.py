@@ -32,7 +32,7 @@ from yukta_rx.durability.postgres._checkpoint_statements import (
 from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import MOST_ROWS, Writer
-from yukta_rx.durability.postgres.database import columns
+from yukta_rx.durability.postgres.database import COMMAND, columns
 from yukta_rx.durability.postgres.fence import hold_fence, stale
 from yukta_rx.durability.stores.blobs import Owner
 from yukta_rx.durability.stores.checkpoints import (
@@ -358,11 +358,20 @@ class PostgresNodeCheckpointStore:
     # -- reading
 
     async def _settled(self, run: Run | None) -> None:
-        """Wait until all that was taken over for a run is written, or has failed."""
+        """Wait until all that was taken over for a run is written, or has failed.
+
+        Raises:
+            StoreUnavailableError: the database gives no answer, so nobody knows.
+        """
         if self._writer is None:
             raise _not_open()
         if run is not None and run.last is not None and not run.last.settled:
-            await asyncio.wait((run.last.wait(),))
+            _, waits = await asyncio.wait((run.last.wait(),), timeout=COMMAND)
+            if waits:
+                raise StoreUnavailableError(
+                    f"the outputs of run {run.id} wait to be written: the database gives no answer",
+                    store="checkpoints",
+                )
 
     async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
         """What is known of each node of a run, by node id."""
@@ -456,11 +465,12 @@ class PostgresNodeCheckpointStore:
 
     async def clear(self, execution_id: str) -> None:
         """Forget a run."""
-        run = self._runs.pop(execution_id, None)
+        run = self._runs.get(execution_id)
         if run is not None:
             # What waits is passed over; what is being written comes to its end.
             run.gone = True
         await self._settled(run)
+        self._runs.pop(execution_id, None)
         whose, gone = (self._database.part, stored(execution_id)), False
 
         async def step(made: Connection) -> tuple[bool, int]:
