@@ -68,7 +68,8 @@ def encode(value: Any) -> bytes:
         data = orjson.dumps(value, None, _OPTIONS)
         # `find`, since `in` first tries whether the pattern is a number, at twice the cost.
         if data.find(_NUL) < 0 and data.find(_TAG) < 0 and orjson.loads(data) == value:
-            return data
+            # Those who keep many of them would notice.
+            return bytes(memoryview(data)) if len(data) < _ROOMY else data
     except (TypeError, ValueError, RecursionError):
         pass
     return _slow(value)
