@@ -282,17 +282,16 @@ def test_settings_that_this_version_cannot_honour_are_refused_all_at_once():
     settings = load_settings(
         environ={},
         overrides={
-            "yukta.session.store-type": "postgres",
             "yukta.kv.store-type": "postgres",
-            "yukta.postgres.url": "postgresql://u@h/d",
+            "yukta.cluster.partitions": "2",
         },
     )
 
     with pytest.raises(ConfigError) as caught:
         Engine(settings)
 
-    assert "yukta.session.store-type = postgres" in str(caught.value)
-    assert "yukta.kv.store-type = postgres" in str(caught.value)
+    assert "yukta.kv.store-type = postgres needs yukta.postgres.url" in str(caught.value)
+    assert "yukta.cluster.partitions" in str(caught.value)
 
 
 @virtual_time
