@@ -18,6 +18,7 @@ from tests.contract.events import NOW, event, numbers
 from yukta_rx.durability.file.events import FileEventStore
 from yukta_rx.durability.memory.events import MemoryEventStore
 from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.metrics import Meters
 from yukta_rx.streams.pool import BlockingPool
 
 if TYPE_CHECKING:
@@ -82,6 +83,32 @@ async def test_a_write_that_a_crash_cut_short_is_there_whole_or_not_at_all(tmp_p
             assert await numbers(store) == [*found, found[-1] + 1]
 
     assert seen == {(1, 2), (1, 2, 3, 4)}
+
+
+@pytest.mark.parametrize("damage", [(b'"type"', b'"ty\xffe"'), (b'"data"', b'"dada"')])
+@pytest.mark.parametrize("which", [1, 100, 200])
+async def test_a_damaged_event_is_passed_over_counted_and_keeps_no_server_from_starting(
+    tmp_path: Path, damage: tuple[bytes, bytes], which: int
+) -> None:
+    async with opened(tmp_path) as store:
+        await store.begin("x")
+        await store.append([event(seq) for seq in range(1, 201)])
+    [name] = await files(tmp_path)
+    lines = (await POOL.call((tmp_path / name).read_bytes)).splitlines(keepends=True)
+    assert damage[0] in lines[which]
+    lines[which] = lines[which].replace(*damage)
+    await POOL.call((tmp_path / name).write_bytes, b"".join(lines))
+    meters = Meters()
+    async with opened(tmp_path, meters=meters) as store:
+        left = [seq for seq in range(1, 201) if seq != which]
+        assert (await store.begin("y")).newest == 200
+        assert await numbers(store, 0, 1000) == left
+        assert await numbers(store, 0, 1) == left[:1]
+        # From every place, also right before it.
+        assert await numbers(store, which - 1, 5) == [seq for seq in left if seq > which][:5]
+        assert meters.counter("yukta.store.quarantined", store="events").value == 1
+        await store.append([event(201)])
+        assert await numbers(store, 200) == [201]
 
 
 async def test_a_crash_while_a_new_file_was_made_loses_nothing(tmp_path: Path) -> None:

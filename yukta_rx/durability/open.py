@@ -319,7 +319,7 @@ async def _execution_log_in_files(opening: Opening) -> dict[str, Any]:
         meters=opening.meters,
         **claims,
     )
-    feed = FileEventStore(folder.path / "events", opening.offload)
+    feed = FileEventStore(folder.path / "events", opening.offload, meters=opening.meters)
     return {
         "execution_log": await opening.started(events),
         "queued_starts": await opening.started(

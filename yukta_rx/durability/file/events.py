@@ -17,12 +17,16 @@ import msgspec
 
 from yukta_rx.durability.file._segmented_log import MovedError, SegmentedLog
 from yukta_rx.durability.stores.events import Epoch, EventSpan, StoredEvent, known_epochs
+from yukta_rx.errors import BadRequestError
 from yukta_rx.model import codec
 from yukta_rx.model.event_lines import decode_event, encode_event
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
+
+    from yukta_rx.metrics import Meters
+    from yukta_rx.model.events import ExecutionEvent
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +80,18 @@ class FileEventStore:
         path: its folder, which is this store's alone.
         offload: `await offload(fn, *args)` calls `fn` in a thread.
         segment: bytes of one file.
+        meters: where events are counted that cannot be read; a reader finds their numbers missing.
     """
 
     durable = True
 
     def __init__(
-        self, path: Path, offload: Callable[..., Awaitable[Any]], *, segment: int = SEGMENT
+        self,
+        path: Path,
+        offload: Callable[..., Awaitable[Any]],
+        *,
+        segment: int = SEGMENT,
+        meters: Meters | None = None,
     ) -> None:
         self._log = SegmentedLog(path, offload, limit=segment, head=self._begun)
         self._epochs: tuple[Epoch, ...] = ()
@@ -93,6 +103,11 @@ class FileEventStore:
         """Of each file: number and time of the newest event before it."""
         self._index: dict[int, _Index] = {}
         self._turn = asyncio.Lock()
+        self._broken: set[int] = set()
+        """Numbers of events that could not be read."""
+        self._count = None
+        if meters is not None:
+            self._count = meters.counter("yukta.store.quarantined", store="events")
 
     async def __aenter__(self) -> Self:
         """Learn what there is.
@@ -111,7 +126,8 @@ class FileEventStore:
                 self._parts[newest] = (self._newest, self._time)
             self._index = {newest: self._index.get(newest, _Index())}
             if self._latest is not None:
-                self._time = decode_event(self._latest).time
+                newest_event = self._event(newest, self._newest, self._latest)
+                self._time = self._time if newest_event is None else newest_event.time
         except BaseException:
             await self._log.close()
             raise
@@ -194,8 +210,10 @@ class FileEventStore:
             for line in lines:
                 read = _read(line)
                 if read.seq > after and len(found) < limit:
-                    found.append(StoredEvent(read.seq, decode_event(bytes(read.event))))
                     after = read.seq
+                    event = self._event(number, after, bytes(read.event))
+                    if event is not None:
+                        found.append(StoredEvent(after, event))
             if rest and len(found) < limit:
                 # Numbers up to the end of this file are missing, if there are any.
                 after = max(after, end)
@@ -217,6 +235,19 @@ class FileEventStore:
         return self._oldest()
 
     # -- inside
+
+    def _event(self, number: int, seq: int, line: bytes) -> ExecutionEvent | None:
+        """The event of a line; None of one that is damaged, which is said and counted once."""
+        try:
+            return decode_event(line)
+        except BadRequestError as error:
+            if seq not in self._broken:
+                self._broken.add(seq)
+                if self._count is not None:
+                    self._count.add(1)
+                told = "%s: event %d in segment %d cannot be read and is passed over: %s"
+                log.error(told, self._log.path, seq, number, error)
+            return None
 
     def _begun(self) -> list[bytes]:
         """The next file begins."""
