@@ -133,6 +133,7 @@ def upgrade() -> None:
         sa.Column("epoch", sa.BigInteger(), nullable=False),
         sa.Column("execution_id", sa.Text(), nullable=False),
         sa.Column("last_cursor", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
+        sa.Column("cut", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("ended_at", sa.DateTime(timezone=True), nullable=True),
         sa.PrimaryKeyConstraint("part", "execution_id", name=op.f("execution_results_pkey")),
     )

@@ -234,12 +234,20 @@ async def test_outputs_that_cannot_be_written_are_given_up_before_anything_else_
 
 async def test_any_name_and_any_value_come_back_as_they_were(postgres) -> None:
     names = ["a/b", "x\0y", "\ud800", "\\0000", "é\u2028", "x" * 3000, "'; --"]
-    rows = [row_of("a\0b", {"\0": [float("nan"), -0.0, 1e22, 2**70, b"\xff"]}), row_of("\\u0000")]
+    rows = [
+        row_of("a\0b", {"\0": [float("nan"), -0.0, 1e22, 2**70, b"\xff"]}),
+        row_of("\\u0000", "é" * 100),
+    ]
     async with opened(postgres) as store:
         for name in names:
             for row in rows:
                 store.append(name, name, row)
             await mark(store, name, name)
+        sizes = await postgres.fetchrow(
+            "SELECT (SELECT sum(octet_length(row)) FROM node_checkpoint) AS rows,"
+            " (SELECT sum(bytes) FROM node_checkpoint_state) AS told"
+        )
+        assert store.bytes == sizes["rows"] == sizes["told"]
         assert await store.runs() == set(names)
     postgres.epoch = await take_over(postgres)
     async with opened(postgres) as store:

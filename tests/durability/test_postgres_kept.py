@@ -33,9 +33,9 @@ async def count(postgres: Database, table: str) -> int:
 
 
 class TestResults(ResultContract):
-    @pytest.fixture
-    async def store(self, postgres: Database) -> AsyncIterator[PostgresResultStore]:
-        async with PostgresResultStore(postgres) as store:
+    @pytest.fixture(params=[2, 1000])
+    async def store(self, request: Any, postgres: Database) -> AsyncIterator[PostgresResultStore]:
+        async with PostgresResultStore(postgres, step=request.param) as store:
             yield store
 
 
@@ -95,6 +95,7 @@ async def test_what_comes_after_a_takeover_is_refused_counted_and_not_written(po
             lambda: results.append("a", [result(2)]),
             lambda: results.end("a", [last(2)], NOW),
             lambda: results.trim(0),
+            lambda: results.cut("a", 1),
             lambda: events.append([event(2)]),
             lambda: events.begin("y"),
             lambda: events.trim(1, NOW + timedelta(days=1)),
@@ -206,14 +207,38 @@ async def test_what_many_runs_write_at_the_same_time_is_a_few_statements(postgre
 
 
 async def test_of_runs_that_are_kept_at_the_same_time_no_more_than_asked_stay(postgres) -> None:
-    archive = PostgresExecutionArchiveStore(postgres)
-    gone = await asyncio.gather(*(archive.put(run(f"r{n:02}"), 3) for n in range(20)))
+    stores = [PostgresExecutionArchiveStore(postgres) for _ in "ab"]
+    gone = await asyncio.gather(*(stores[n % 2].put(run(f"r{n:02}"), 3) for n in range(20)))
 
-    left = await archive.ids()
+    left = await stores[0].ids()
     assert len(left) == 3
     assert sorted([*left, *(one for several in gone for one in several)]) == [
         f"r{n:02}" for n in range(20)
     ]
+
+
+async def test_two_that_write_the_same_at_the_same_time_write_it_once(postgres) -> None:
+    async with (
+        PostgresEffectStore(postgres) as effects,
+        PostgresEffectStore(postgres) as other_effects,
+        PostgresResultStore(postgres) as results,
+        PostgresResultStore(postgres) as other_results,
+        PostgresEventStore(postgres) as events,
+        PostgresEventStore(postgres) as other_events,
+    ):
+        await events.begin("x")
+        for n in range(1, 30):
+            said = await asyncio.gather(
+                effects.record(effect(str(n)), b"one"), other_effects.record(effect(str(n)), b"two")
+            )
+            assert said[0] == said[1] == await effects.find(effect(str(n)))
+            await asyncio.gather(
+                *(one.append("a", [result(n)]) for one in (results, other_results)),
+                *(one.append([event(n)]) for one in (events, other_events)),
+            )
+        await asyncio.gather(*(one.end("a", [last(30)], NOW) for one in (results, other_results)))
+        assert await cursors(results, "a") == list(range(1, 31))
+        assert await numbers(events) == list(range(1, 30))
 
 
 # --- removing ------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class Record:
 
     __slots__ = (
         *("blobs", "claims", "done", "inputs", "messages", "output", "reason"),
-        *("row", "seq", "settled", "text", "waiters"),
+        *("row", "seq", "settled", "size", "text", "waiters"),
     )
 
     def __init__(self, output: Output, seq: int, *, done: bool = False) -> None:
@@ -84,6 +84,8 @@ class Record:
         self.reason: str | None = None
         self.text: str | None = None
         """The row."""
+        self.size = 0
+        """Its bytes."""
         self.messages = 0
         self.inputs = 0
         self.row: CheckpointRow | None = None
@@ -97,7 +99,11 @@ class Record:
     @property
     def weight(self) -> int:
         """Bytes that it holds while it waits."""
-        return 200 + len(self.text or "") + sum(map(len, self.claims.values()))
+        return 200 + self.size + sum(map(len, self.claims.values()))
+
+    def keep(self, text: bytes) -> None:
+        """The row is this."""
+        self.text, self.size = text.decode(), len(text)
 
     def wait(self) -> asyncio.Future[None]:
         """A future that is done when it is written, or has failed; not settled yet."""
@@ -130,11 +136,11 @@ class Told:
         self.reason: str | None = None
         self.messages = self.inputs = self.bytes = self.seq = 0
 
-    def add(self, record: Record, size: int) -> None:
+    def add(self, record: Record) -> None:
         """Take over what a record says."""
         self.done = self.done or record.done
         self.reason = record.reason or self.reason
         self.messages += record.messages
         self.inputs += record.inputs
-        self.bytes += size
+        self.bytes += record.size
         self.seq = record.seq

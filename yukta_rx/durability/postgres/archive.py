@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import msgspec
@@ -29,6 +28,9 @@ _UNREADABLE: Final = (
     *(YuktaError, KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError),
 )
 """What is raised about text that is no run."""
+
+_TURN: Final = 1_937_077_061
+"""The lock of those who put a run, as PostgreSQL knows it."""
 
 _PUT: Final = """
 INSERT INTO execution_archive (part, epoch, execution_id, run) VALUES ($1, $2, $3, $4)
@@ -65,8 +67,6 @@ class PostgresExecutionArchiveStore:
     def __init__(self, database: Database, *, meters: Meters | None = None) -> None:
         self._database = database
         self._quarantine = Quarantine("archive", meters)
-        # Two that look at once for what has to go would each miss the other's.
-        self._turn = asyncio.Lock()
 
     async def start(self) -> None:
         """Nothing to read."""
@@ -92,12 +92,13 @@ class PostgresExecutionArchiveStore:
         given = (database.part, database.epoch, stored(run.execution_id), text)
 
         async def work(made: Connection) -> list[str]:
+            # Two that look at once for what has to go would each miss the other's.
+            await made.execute("SELECT pg_advisory_xact_lock($1, $2)", _TURN, database.part)
             await made.execute(_PUT, *given)
             gone = await made.fetch(_TRIM, database.part, max(0, retain))
             return [named(row["execution_id"]) for row in gone]
 
-        async with self._turn:
-            return await database.write(work)
+        return await database.write(work)
 
     async def get(self, execution_id: str) -> ArchivedRun | None:
         """A run, None if it is not kept, or cannot be read."""

@@ -193,7 +193,7 @@ class PostgresNodeCheckpointStore:
         if record.claims:
             record.row = row
         else:
-            record.text = text.decode()
+            record.keep(text)
         return self._submit(record)
 
     def _submit(self, record: Record) -> Record:
@@ -266,14 +266,14 @@ class PostgresNodeCheckpointStore:
                 await hold_fence(made, database.part, database.epoch)
                 await self._write_owed(made, owed)
                 fresh = await self._put_blobs(made, apart)
-                sizes = await self._put(made, live)
+                await self._put(made, live)
             self._written_owed(owed)
             if self._blobs is not None:
                 self._blobs.size += fresh
         else:
-            sizes = await self._put(made, live)
-        for record, size in zip(live, sizes, strict=True):
-            self._held += size
+            await self._put(made, live)
+        for record in live:
+            self._held += record.size
             if record.done:
                 record.output.complete, record.output.ending = True, None
             record.settle(None)
@@ -281,24 +281,21 @@ class PostgresNodeCheckpointStore:
             if not record.settled:
                 record.settle(record.output.unwritten())
 
-    async def _put(self, made: Connection, records: Sequence[Record]) -> list[int]:
-        """Write rows and states in one statement; the bytes of each record."""
+    async def _put(self, made: Connection, records: Sequence[Record]) -> None:
+        """Write rows and states in one statement."""
         database = self._database
         if not records:
-            return []
+            return
         rows: list[tuple[Any, ...]] = []
         told: dict[Output, Told] = {}
-        sizes = []
         for record in records:
-            output, size = record.output, 0
+            output = record.output
             if record.text is not None:
-                size = len(record.text)
                 blobs = " ".join(sorted(record.blobs)) or None
                 rows.append((output.run.column, output.column, record.seq, record.text, blobs))
-            sizes.append(size)
             if output not in told:
                 told[output] = Told()
-            told[output].add(record, size)
+            told[output].add(record)
         states = [
             (
                 *(output.run.column, output.column, one.done, one.reason),
@@ -309,7 +306,6 @@ class PostgresNodeCheckpointStore:
         given = (*columns(rows, 5), *columns(states, 8))
         if not await made.fetchval(WRITE, database.part, database.epoch, *given):
             raise stale(database.part, database.epoch)
-        return sizes
 
     async def _claim(self, record: Record) -> None:
         """Make the text of a row whose large payloads are kept apart."""
@@ -317,7 +313,7 @@ class PostgresNodeCheckpointStore:
         if row is None or self._blobs is None:
             return
         places = await self._blobs.named(claims)
-        record.text = encode_row(with_payloads(row, places)).decode()
+        record.keep(encode_row(with_payloads(row, places)))
         record.blobs = {places[at].sha256: data for at, data in claims.items()}
         record.claims, record.row = {}, None
 

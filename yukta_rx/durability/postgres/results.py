@@ -62,6 +62,25 @@ WHERE part = $1 AND execution_id = $2 AND cursor > $3 AND cursor <= $4
 ORDER BY cursor LIMIT $5
 """
 
+_CUT: Final = """
+SELECT cut, least($3::bigint, last_cursor - 1) AS goal FROM execution_results
+WHERE part = $1 AND execution_id = $2 AND ended_at IS DISTINCT FROM '-infinity' FOR UPDATE
+"""
+
+_REACH: Final = """
+SELECT max(cursor) AS cursor, count(*) AS count FROM (
+    SELECT cursor FROM execution_result WHERE part = $1 AND execution_id = $2 AND cursor <= $3
+    ORDER BY cursor LIMIT $4) AS oldest
+"""
+
+_CUT_ROWS: Final = """
+DELETE FROM execution_result WHERE part = $1 AND execution_id = $2 AND cursor <= $3
+"""
+
+_CUT_RUN: Final = """
+UPDATE execution_results SET cut = $3 WHERE part = $1 AND execution_id = $2
+"""
+
 _ENDED: Final = """
 SELECT execution_id, ended_at FROM execution_results
 WHERE part = $1 AND ended_at > '-infinity'
@@ -160,6 +179,26 @@ class PostgresResultStore:
         """The cursor of the newest result of a run."""
         run = await self._database.fetchrow(_RUN, self._database.part, stored(execution_id))
         return None if run is None else run["last_cursor"]
+
+    async def cut(self, execution_id: str, upto: int) -> int:
+        """Remove the oldest results of a run, in steps."""
+        whose = (self._database.part, stored(execution_id))
+
+        async def step(made: Connection) -> tuple[int, bool]:
+            run = await made.fetchrow(_CUT, *whose, upto)
+            if run is None or run["goal"] <= run["cut"]:
+                return (0 if run is None else run["cut"]), False
+            reach = await made.fetchrow(_REACH, *whose, run["goal"], self._step)
+            more = reach is not None and reach["count"] == self._step
+            gone = reach["cursor"] if more and reach is not None else run["goal"]
+            await made.execute(_CUT_ROWS, *whose, gone)
+            await made.execute(_CUT_RUN, *whose, gone)
+            return gone, more
+
+        more = True
+        while more:
+            gone, more = await self._database.write(step)
+        return gone
 
     async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
         """Remove what is no longer kept."""

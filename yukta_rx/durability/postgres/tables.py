@@ -302,10 +302,11 @@ execution_results = Table(
     *_whose(),
     _text("execution_id"),
     _number("last_cursor", 0),
+    _number("cut", 0),
     _time("ended_at", null=True),
     PrimaryKeyConstraint("part", "execution_id"),
 )
-"""What is known of the results of a run as a whole."""
+"""What is known of the results of a run as a whole; none is kept up to `cut`."""
 
 effect = Table(
     "effect",
