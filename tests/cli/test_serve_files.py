@@ -91,7 +91,7 @@ def listed(port: int) -> list[dict[str, Any]]:
         place = f"&afterCursor={page['nextCursor']}"
 
 
-def test_a_client_of_the_feed_goes_on_over_crashes(durable: Callable[[], Any]) -> None:
+def test_case_27_a_client_of_the_feed_goes_on_over_crashes(durable: Callable[[], Any]) -> None:
     place: str | None = None
     seen: list[tuple[str, str]] = []
     told: list[list[str]] = []
