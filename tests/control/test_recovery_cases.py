@@ -127,6 +127,7 @@ async def test_case_49_the_slot_of_a_run_that_was_killed_is_free(tmp_path, regis
         assert await engine.tracker.wait(resumed.started.execution_id, 100)
         third = await engine.start("s", "w", {"count": 1})
         assert await third.wait(100) is TaskStatus.SUCCESS
+        await engine._starter.ended(third.execution_id)
         assert listed(engine) == {
             first: "ABORTED",
             second: "SUCCESS",
