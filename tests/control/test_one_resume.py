@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.control.crash import doomed, engine_on, image
 from yukta_rx.control.commands import Recover
 from yukta_rx.errors import ConflictError
+from yukta_rx.model.execution_log import RunFinished
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor
 from yukta_rx.plugins.registry import PluginRegistry
@@ -146,3 +148,35 @@ async def test_a_start_that_is_given_up_while_it_is_written_has_an_end_and_its_k
 
     async with engine_on(after, registry) as engine:
         assert {str(run.status) for run in engine.tracker.runs()} <= {"SUCCESS", "CANCELLED"}
+
+
+@virtual_time
+async def test_a_clock_that_stepped_back_allows_no_second_resume(tmp_path, registry) -> None:
+    cut, after = await cut_off(tmp_path / "data", registry)
+    failed = "ffffffff-ffff-7fff-bfff-ffffffffffff"
+    async with doomed(engine_on(after, registry)) as engine:
+        log, now = engine.stores.execution_log, engine.started_at
+        start = await log.start_of(cut)
+        assert start is not None
+        # As a server wrote it whose clock was far ahead.
+        await log.append_start(
+            msgspec.structs.replace(start, execution_id=failed, time=now, resumed_from=cut)
+        )
+        end = RunFinished(execution_id=failed, time=now, status=TaskStatus.FAILURE)
+        await log.append([end])
+        ahead = await image(after, "ahead")
+
+    async with doomed(engine_on(ahead, registry)) as engine:
+        again = await recovered(engine, cut)
+        assert again.started.execution_id < failed
+        with pytest.raises(ConflictError) as refused:
+            await recovered(engine, cut)
+        assert refused.value.members["resumedBy"] == again.started.execution_id
+        await moments()
+        last = await image(ahead, "last")
+
+    async with engine_on(last, registry) as engine:
+        # Neither the order of ids nor that of the log says which one counts.
+        with pytest.raises(ConflictError) as refused:
+            await recovered(engine, cut)
+        assert refused.value.members["resumedBy"] == again.started.execution_id

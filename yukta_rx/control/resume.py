@@ -106,7 +106,7 @@ class Resumes:
         self._emit = emit
         self._aborted: dict[str, AbortedRun] = {}
         self._newest: dict[str, str] = {}
-        """The newest resume of a run."""
+        """The resume of a run that counts: one that goes on or has succeeded, else any."""
         self._sources: dict[str, str] = {}
         """What a resume goes on with."""
         self._attempts: dict[str, int] = {}
@@ -158,8 +158,10 @@ class Resumes:
     def _resumed(self, start: RunStarted) -> int:
         """A run resumes another one: which attempt that is."""
         source = start.resumed_from or ""
-        newest = self._newest.get(source, "")
-        self._newest[source] = max(newest, start.execution_id)
+        known = self._newest.get(source)
+        if known is None or self._ends.get(known, TaskStatus.SUCCESS) is not TaskStatus.SUCCESS:
+            # Of several at most one has not failed, whatever their ids say: clocks step back.
+            self._newest[source] = start.execution_id
         self._sources[start.execution_id] = source
         self._attempts[start.lineage] = attempt = self._attempts.get(start.lineage, 0) + 1
         return attempt
