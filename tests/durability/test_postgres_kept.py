@@ -310,6 +310,33 @@ async def test_a_run_that_cannot_be_read_is_counted_and_shown(postgres) -> None:
     assert meters.counter("yukta.store.quarantined", store="archive").value == 2
 
 
+async def test_a_damaged_event_is_passed_over_and_counted_and_a_damaged_result_is_an_error(
+    postgres,
+) -> None:
+    meters = Meters()
+    async with (
+        PostgresEventStore(postgres, meters=meters) as events,
+        PostgresResultStore(postgres) as results,
+    ):
+        await events.begin("x")
+        await events.append([event(n) for n in range(1, 9)])
+        await results.append("a", [result(n) for n in range(1, 4)])
+        await postgres.change(
+            lambda made: made.execute(
+                "UPDATE event SET event = '{' WHERE seq IN (2, 3, 8);"
+                "UPDATE execution_result SET result = '{' WHERE cursor = 2"
+            )
+        )
+        for _ in range(2):
+            assert await numbers(events, 0, 2) == [1, 4]
+            assert await numbers(events) == [1, 4, 5, 6, 7]
+        assert len(events.quarantined) == 3
+        assert meters.counter("yukta.store.quarantined", store="events").value == 3
+        with pytest.raises(StoreUnavailableError, match="run a behind 0"):
+            await results.read("a")
+        assert await cursors(results, "a", after=2) == [3]
+
+
 async def test_effects_of_other_stores_are_not_theirs(postgres) -> None:
     other = (
         "INSERT INTO effect (part, epoch, store, lineage, node_id, message_id, name, result) "

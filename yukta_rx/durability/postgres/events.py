@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import FENCE, stale
 from yukta_rx.durability.stores.events import Epoch, EventSpan, StoredEvent, known_epochs
-from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model.event_lines import decode_event, encode_event
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import asyncpg
 
     from yukta_rx.durability.postgres.database import Database
+    from yukta_rx.durability.stores.quarantine import Quarantined
+    from yukta_rx.metrics import Meters
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
     Line: TypeAlias = tuple[int, datetime, str]
@@ -85,13 +88,17 @@ class PostgresEventStore:
     Args:
         database: where they are.
         step: events that are removed in one transaction.
+        meters: where events are counted that cannot be read; a reader finds their numbers missing.
     """
 
     durable = True
 
-    def __init__(self, database: Database, *, step: int = STEP) -> None:
+    def __init__(
+        self, database: Database, *, step: int = STEP, meters: Meters | None = None
+    ) -> None:
         self._database = database
         self._step = step
+        self._quarantine = Quarantine("events", meters)
         self._writer: Writer[list[Line]] | None = None
 
     async def __aenter__(self) -> Self:
@@ -105,6 +112,11 @@ class PostgresEventStore:
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.__aexit__()
+
+    @property
+    def quarantined(self) -> Sequence[Quarantined]:
+        """Events that could not be read, since this server started."""
+        return self._quarantine.found
 
     async def begin(self, epoch: str) -> EventSpan:
         """Begin an epoch."""
@@ -151,8 +163,20 @@ class PostgresEventStore:
 
     async def read(self, after: int, limit: int = 100) -> Sequence[StoredEvent]:
         """The oldest events behind a number."""
-        rows = await self._database.fetch(_READ, self._database.part, after, limit)
-        return [StoredEvent(row["seq"], decode_event(row["event"].encode())) for row in rows]
+        found: list[StoredEvent] = []
+        more = True
+        while more:
+            asked = limit - len(found)
+            rows = await self._database.fetch(_READ, self._database.part, after, asked)
+            for row in rows:
+                after = row["seq"]
+                try:
+                    found.append(StoredEvent(after, decode_event(row["event"].encode())))
+                except BadRequestError as error:
+                    self._quarantine.add(f"event {after}", str(error))
+            # Others take the places of those that were passed over.
+            more = len(rows) == asked and len(found) < limit
+        return found
 
     async def trim(self, retained: int, before: datetime | None = None) -> int:
         """Remove the oldest, in steps of their range."""

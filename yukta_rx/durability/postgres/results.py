@@ -12,7 +12,7 @@ from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import FENCE, stale
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
-from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model.result_lines import decode_result, encode_result
 
 if TYPE_CHECKING:
@@ -172,7 +172,13 @@ class PostgresResultStore:
             return None
         # Only what was there when the run was looked at: an end is told with the last of them.
         rows = await self._database.fetch(_READ, *whose, after, run["last_cursor"], limit)
-        items = tuple(decode_result(row["result"].encode()) for row in rows)
+        try:
+            items = tuple(decode_result(row["result"].encode()) for row in rows)
+        except BadRequestError as error:
+            raise StoreUnavailableError(
+                f"a result of run {execution_id} behind {after} cannot be read: {error.detail}",
+                store="results",
+            ) from error
         return StoredResults(items, run["ended"])
 
     async def last(self, execution_id: str) -> int | None:
