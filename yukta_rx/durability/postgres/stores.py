@@ -41,7 +41,9 @@ async def execution_log(opening: Opening) -> dict[str, Any]:
         "queued_starts": await opening.started(
             PostgresQueuedStartStore(database, meters=opening.meters)
         ),
-        "events": await opening.stack.enter_async_context(PostgresEventStore(database)),
+        "events": await opening.stack.enter_async_context(
+            PostgresEventStore(database, meters=opening.meters)
+        ),
     }
 
 
