@@ -34,6 +34,17 @@ async def test_it_is_made_tried_out_and_says_who_has_it(tmp_path: Path) -> None:
         assert not (path / PROBE).exists()
 
 
+async def test_a_folder_that_is_made_is_for_the_owner_alone_and_another_stays(
+    tmp_path: Path,
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    given.chmod(0o750)
+    for path, rights in ((tmp_path / "made", 0o700), (given, 0o750)):
+        async with Folder(path):
+            assert stat.S_IMODE(path.stat().st_mode) == rights
+
+
 async def test_a_second_server_is_told_the_folder_and_who_has_it(tmp_path: Path) -> None:
     async with Folder(tmp_path, instance="blue"):
         with pytest.raises(StoreUnavailableError) as refused:

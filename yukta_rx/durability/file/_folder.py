@@ -28,6 +28,9 @@ PROBE: Final = ".probe"
 PRIVATE: Final = 0o600
 """Files hold payloads: they are for the owner of the process."""
 
+PRIVATE_FOLDER: Final = 0o700
+"""Of a folder that is made; one that is there keeps the rights that somebody gave it."""
+
 
 def unavailable(path: Path, what: str, error: OSError) -> StoreUnavailableError:
     """The error that says which file or folder failed, at what, and why."""
@@ -35,13 +38,13 @@ def unavailable(path: Path, what: str, error: OSError) -> StoreUnavailableError:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and those above it, unless it is there. Blocks.
+    """Make a folder, for the owner alone, and those above it, unless it is there. Blocks.
 
     Raises:
         OSError: it cannot be made.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
     except FileExistsError as error:
         raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR), str(path)) from error
 
