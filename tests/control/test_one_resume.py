@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.control.crash import doomed, engine_on, image
-from yukta_rx.control.commands import Recover
+from yukta_rx.control.commands import Recover, RestartFromNode
 from yukta_rx.errors import ConflictError
 from yukta_rx.model.execution_log import RunFinished
 from yukta_rx.model.status import TaskStatus
@@ -180,3 +180,43 @@ async def test_a_clock_that_stepped_back_allows_no_second_resume(tmp_path, regis
         with pytest.raises(ConflictError) as refused:
             await recovered(engine, cut)
         assert refused.value.members["resumedBy"] == again.started.execution_id
+
+
+@virtual_time
+@pytest.mark.feature("CTL-04")
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_what_a_waiting_start_takes_up_is_not_forgotten_although_nobody_waits_for_it(
+    tmp_path, registry, restarted
+) -> None:
+    few = {**ONE, "restart.retained-executions": 1, "execution.queue-capacity": 10}
+    async with doomed(engine_on(tmp_path / "data", registry, **few)) as engine:
+        old = await engine.start("s", LINE, {"n": 1})
+        assert await old.wait() is TaskStatus.SUCCESS
+        HELD.add("work")
+        first = await engine.start("s", "w", {"n": 2})
+        between = asyncio.ensure_future(engine.start("s", "w", {"n": 3}))
+        await moments()
+        behind = RestartFromNode(old.execution_id, "out")
+        asked = asyncio.ensure_future(engine.gateway.command(behind, actor="a", via="REST"))
+        await moments()
+        after = await image(tmp_path / "data", "after")
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        [waits] = [run.execution_id for run in engine.tracker.runs() if restarts(engine, run)]
+        if not restarted:
+            HELD.clear()
+            assert await first.wait() is TaskStatus.SUCCESS
+            await moments(100)
+            assert engine.gateway.detail(waits)["status"] == "SUCCESS"
+        between.cancel()
+        await asyncio.gather(between, return_exceptions=True)
+
+    if restarted:
+        HELD.clear()
+        async with engine_on(after, registry, **few) as engine:
+            await moments(100)
+            assert engine.gateway.detail(waits)["status"] == "SUCCESS"
+
+
+def restarts(engine: Any, run: Any) -> bool:
+    return engine.gateway.detail(run.execution_id).get("restartedFrom") is not None

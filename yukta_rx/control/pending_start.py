@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.errors import ConflictError, UnavailableError
+from yukta_rx.errors import ConflictError, UnavailableError, YuktaError
 from yukta_rx.model.status import TaskStatus
 
 if TYPE_CHECKING:
@@ -138,3 +138,10 @@ class PendingStart:
             definition_version=self.definition_version,
             queue_position=position,
         )
+
+
+def end_of(error: BaseException) -> TaskStatus:
+    """How a run ends that was admitted and could not begin."""
+    closing = isinstance(error, YuktaError) and error.code == "shutting_down"
+    cancelled = closing or not isinstance(error, Exception)
+    return TaskStatus.CANCELLED if cancelled else TaskStatus.ERROR

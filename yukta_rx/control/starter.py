@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.control.continuation import archived
 from yukta_rx.control.idempotency import IdempotencyWindow
 from yukta_rx.control.outlets import Outlets
-from yukta_rx.control.pending_start import PendingStart, Started
+from yukta_rx.control.pending_start import PendingStart, Started, end_of
 from yukta_rx.control.planner import Planner
 from yukta_rx.control.start_request import Plan, StartRequest
 from yukta_rx.durability.stores.queued_starts import QueuedStart
@@ -178,7 +178,7 @@ class Starter:
             lambda _pending: self.history.release(execution_id),
         )
         self._announce(plan, ticket)
-        self._spawn(self._begin_later(plan, ticket, pending), f"yukta start {execution_id}")
+        self._let_wait(plan, ticket, pending)
 
     async def _admit(self, plan: Plan, scope: tuple[str, str, str] | None) -> PendingStart:
         asked, execution_id = plan.request, plan.execution_id
@@ -219,7 +219,7 @@ class Starter:
                 self._begin(self._make(plan), pending)
         except BaseException as error:
             self.scheduler.drop(ticket)
-            self.history.ended(execution_id, _end_of(error), error)
+            self.history.ended(execution_id, end_of(error), error)
             self.history.release(execution_id)
             if asked.continuation is not None:
                 self._spawn(self.archive.drop(execution_id), f"yukta forget {execution_id}")
@@ -229,7 +229,7 @@ class Starter:
             await asyncio.sleep(0)
             return pending
         announced = self._announce(plan, ticket)
-        self._spawn(self._begin_later(plan, ticket, pending), f"yukta start {execution_id}")
+        self._let_wait(plan, ticket, pending)
         return pending
 
     async def _carry_over(self, plan: Plan) -> None:
@@ -293,6 +293,13 @@ class Starter:
         )
         return True
 
+    def _let_wait(self, plan: Plan, ticket: Ticket, pending: PendingStart) -> None:
+        """Let a start wait; what is recorded of the run that it takes up stays meanwhile."""
+        work, taken_up = self._begin_later(plan, ticket, pending), plan.request.continuation
+        if taken_up is not None and taken_up.source is not None:
+            work = self.archive.keeping(taken_up.source, work)
+        self._spawn(work, f"yukta start {plan.execution_id}")
+
     async def _begin_later(self, plan: Plan, ticket: Ticket, pending: PendingStart) -> None:
         """Wait for the slot, then run to the end."""
         try:
@@ -329,7 +336,7 @@ class Starter:
             about = log_fields(pending.execution_id)
             told = "start %s failed with a defect of the engine"
             log.exception(told, pending.execution_id, extra=about)
-        ticket.refused(_end_of(known), known)
+        ticket.refused(end_of(known), known)
         pending.failed(error)
 
     def _begin(self, run: Run, pending: PendingStart) -> None:
@@ -359,7 +366,7 @@ class Starter:
             await self.history.started(plan)
             run = self._make(plan)
         except BaseException as error:
-            self.history.ended(plan.execution_id, _end_of(error), error)
+            self.history.ended(plan.execution_id, end_of(error), error)
             raise
         request.begins(run)
         await self._execute(run)
@@ -485,13 +492,6 @@ class Starter:
                 await self._all_ended.wait()
         except TimeoutError:
             return
-
-
-def _end_of(error: BaseException) -> TaskStatus:
-    """How a run ends that was admitted and could not begin."""
-    closing = isinstance(error, YuktaError) and error.code == "shutting_down"
-    cancelled = closing or not isinstance(error, Exception)
-    return TaskStatus.CANCELLED if cancelled else TaskStatus.ERROR
 
 
 __all__ = ["Outlets", "Plan", "StartRequest", "Started", "Starter"]

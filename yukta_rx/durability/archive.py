@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Awaitable,
         Callable,
         Collection,
+        Coroutine,
         Mapping,
         Sequence,
     )
@@ -288,6 +289,18 @@ class ExecutionArchive:
     def pin(self, execution_id: str) -> None:
         """Keep the outputs of a run until `unpin`."""
         self._pins[execution_id] += 1
+
+    def keeping(self, execution_id: str, work: Awaitable[None]) -> Coroutine[Any, Any, None]:
+        """Keep the outputs of a run until some work is done: from now on, not when it begins."""
+        self.pin(execution_id)
+
+        async def done() -> None:
+            try:
+                await work
+            finally:
+                await self.unpin(execution_id)
+
+        return done()
 
     async def unpin(self, execution_id: str) -> None:
         """Undo one `pin`."""
