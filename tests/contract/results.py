@@ -125,3 +125,34 @@ class ResultContract:
         assert refused.value.members["pointer"] == "/payload/a"
         assert await store.read("a") is None
         assert await store.read("b") is None
+
+    async def test_R9_a_cut_takes_no_result_behind_it_and_none_of_others(self, store: Any) -> None:
+        for execution_id in ("a", "b"):
+            await store.append(execution_id, [result(n) for n in range(1, 6)])
+            await store.append(execution_id, [result(n) for n in range(6, 11)])
+
+        gone = await store.cut("a", 7)
+        again = await store.cut("a", 3)
+        most = await store.cut("a", 100)
+        left = await cursors(store, "a")
+
+        assert 0 <= gone <= 7
+        assert again == gone
+        assert gone <= most <= 9
+        assert left == list(range(most + 1, 11))
+        assert await cursors(store, "a", after=most - 1) == left
+        assert await cursors(store, "b") == list(range(1, 11))
+        assert [await store.last(name) for name in ("a", "b")] == [10, 10]
+        assert await store.cut("nobody", 5) == 0
+
+    async def test_R9_a_run_that_was_cut_goes_on_and_ends(self, store: Any) -> None:
+        await store.append("a", [result(n) for n in range(1, 6)])
+        gone = await store.cut("a", 4)
+        await store.append("a", [result(6)])
+        await store.end("a", [last(7)], NOW)
+
+        part = await store.read("a")
+        assert [item.cursor for item in part.items] == list(range(gone + 1, 8))
+        assert part.ended
+        assert list(await store.trim(0)) == ["a"]
+        assert await store.read("a") is None

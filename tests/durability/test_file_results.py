@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.contract.results import NOW, cursors, last, result
+from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.results import FileResultStore
 from yukta_rx.durability.memory.results import MemoryResultStore
 from yukta_rx.errors import StoreUnavailableError
@@ -225,13 +226,14 @@ ACTIONS = st.lists(
         st.tuples(st.just("append"), st.sampled_from("abc"), st.integers(1, 3)),
         st.tuples(st.just("end"), st.sampled_from("abcd"), st.integers(0, 2)),
         st.tuples(st.just("trim"), st.integers(0, 2), st.booleans()),
+        st.tuples(st.just("cut"), st.sampled_from("abc"), st.integers(0, 4)),
         st.tuples(st.just("reopen"), st.none(), st.none()),
     ),
     max_size=30,
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions=ACTIONS, segment=st.sampled_from([1, 400, 1 << 20]))
 def test_it_does_what_the_store_in_memory_does(
     tmp_path_factory: Any, actions: list[Any], segment: int
@@ -258,6 +260,10 @@ def test_it_does_what_the_store_in_memory_does(
                     assert sorted(await store.trim(what, before)) == sorted(
                         await memory.trim(what, before)
                     )
+                elif kind == "cut":
+                    # It may let go of fewer.
+                    gone = await store.cut(what, placed - how)
+                    assert await memory.cut(what, gone) == gone
                 else:
                     await store.__aexit__()
                     store = opened(path, segment=segment)
@@ -267,3 +273,57 @@ def test_it_does_what_the_store_in_memory_does(
             await store.__aexit__()
 
     asyncio.run(check())
+
+
+async def test_files_go_with_the_oldest_results_of_a_run_that_does_not_end(tmp_path: Path) -> None:
+    blobs = FileBlobStore(tmp_path / "blobs", POOL.call)
+    apart: Any = {"blobs": blobs, "claim_bytes": 300}
+    folder = tmp_path / "results"
+    async with opened(folder, segment=5000, **apart) as store:
+        await store.append("other", [result(1, "y" * 200)])
+        most = 0
+        for number in range(1, 5001):
+            payload = f"{number:05}" * (80 if number % 250 == 0 else 10)
+            await store.append("live", [result(number, payload)])
+            if number % 500 == 0:
+                await store.cut("live", number - 200)
+                most = max(most, sum((await files(folder)).values()))
+        left = await cursors(store, "live", limit=1000)
+        sizes = blobs.size
+        whole = await shown(store, "live", "other")
+    async with opened(folder, segment=5000, **apart) as store:
+        assert await shown(store, "live", "other") == whole
+        # The start has found out which of the newest part nobody needs.
+        assert 402 <= blobs.size <= sizes
+        gone = await store.cut("live", 4999)
+        assert await cursors(store, "live") == list(range(gone + 1, 5001))
+        await store.end("live", [last(5001)], NOW)
+        assert await store.trim(0) == ["live"]
+        assert (sizes, blobs.size) == (5 * 402, 0)
+        assert await cursors(store, "other") == [1]
+
+    assert left == list(range(left[0], 5001))
+    assert left[0] <= 4801
+    # Not what 5,000 results take, which is over a megabyte.
+    assert most < 400_000
+
+
+async def test_a_cut_is_there_whole_or_not_at_all_after_a_crash(tmp_path: Path) -> None:
+    async with opened(tmp_path / "full", segment=1 << 20) as store:
+        for number in range(1, 401):
+            await store.append("a", [result(number, "x" * 1000)])
+        size = sum((await files(tmp_path / "full")).values())
+        gone = await store.cut("a", 200)
+    [name] = await files(tmp_path / "full")
+    data = await POOL.call((tmp_path / "full" / name).read_bytes)
+    seen = set()
+    for end in range(size, len(data) + 1):
+        folder = tmp_path / str(end)
+        await POOL.call(folder.mkdir)
+        await POOL.call((folder / name).write_bytes, data[:end])
+        async with opened(folder, segment=1 << 20) as store:
+            seen.add((await cursors(store, "a", limit=1))[0])
+            assert await store.last("a") == 400
+
+    assert gone > 0
+    assert seen == {1, gone + 1}

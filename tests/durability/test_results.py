@@ -139,6 +139,16 @@ class Halfway(MemoryResultStore):
             self._write(execution_id, [one])
 
 
+class Blunt(MemoryResultStore):
+    """R9: cuts away the one behind as well."""
+
+    async def cut(self, execution_id: str, upto: int) -> int:
+        gone = await super().cut(execution_id, upto)
+        if gone:
+            await super().cut(execution_id, upto + 1)
+        return gone
+
+
 @pytest.mark.parametrize(
     ("store", "guarantee"),
     [
@@ -150,9 +160,10 @@ class Halfway(MemoryResultStore):
         (Vague, {"R6"}),
         (Rough, {"R7"}),
         (Halfway, {"R8"}),
+        (Blunt, {"R9"}),
         (MemoryResultStore, set()),
     ],
-    ids=["R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "none"],
+    ids=["R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "none"],
 )
 def test_suite_catches(store: Any, guarantee: set[str]) -> None:
     assert broken_guarantees(ResultContract, store) == guarantee

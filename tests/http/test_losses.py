@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from yukta_rx.app import Engine
+from yukta_rx.config.load import load_settings
+from yukta_rx.http.server import HttpServer
 from yukta_rx.http.table import ROUTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = pytest.mark.feature("OBS-01")
 
@@ -94,3 +101,49 @@ def test_a_viewer_may_read_it() -> None:
     (route,) = [route for route in ROUTES if "/api/executions/{executionId}/losses" in route.paths]
 
     assert (route.method, str(route.role)) == ("GET", "VIEWER")
+
+
+async def all_results(client: Any, run: str) -> list[Any]:
+    """Every result that is kept; what is not written yet comes on a page of its own."""
+    found: list[Any] = []
+    cursor = "0"
+    while cursor is not None:
+        place = f"/api/sessions/s/executions/{run}/results?limit=500&afterCursor={cursor}"
+        page = await client.ok("GET", place, headers={"Accept": "application/json"})
+        found += page["items"]
+        cursor = page["nextCursor"]
+    return found
+
+
+@pytest.mark.feature("OBS-03", "DUR-05")
+async def test_an_endless_run_loses_its_oldest_stored_results_and_says_so(
+    tmp_path: Path, connect: Any, make: Any
+) -> None:
+    overrides = {
+        "yukta.profile": "file",
+        "yukta.data.dir": str(tmp_path),
+        "yukta.results.stored-per-run": 20,
+        "yukta.results.retained-events": 5,
+        "yukta.execution.shutdown-timeout": "100ms",
+    }
+    settings = load_settings(environ={}, overrides=overrides)
+    async with Engine(settings) as engine, HttpServer(engine, port=0) as server:
+        client = await connect(server)
+        await client.session_with(make.line("w", count=0, every_ms=1, size=8000))
+        run = await client.start("w")
+        while not (ledger := await client.ok("GET", f"/api/executions/{run}/losses"))["items"]:
+            await asyncio.sleep(0.01)
+        await client.ok("POST", f"/api/executions/{run}/stop")
+        await client.ended(run)
+        await engine.results.recorder.written()  # type: ignore[union-attr]
+        at_once = await all_results(client, run)
+    async with Engine(settings) as engine, HttpServer(engine, port=0) as server:
+        again = await all_results(await connect(server), run)
+
+    [row] = ledger["items"]
+    assert (row["place"], row["reason"]) == ("results", "expired")
+    first, last = at_once[0], at_once[-1]
+    assert int(first["cursor"]) > row["count"] > 0
+    assert (last["type"], last["truncated"]) == ("EXECUTION_END", True)
+    assert [item["cursor"] for item in again] == [item["cursor"] for item in at_once]
+    assert again[-1]["truncated"]

@@ -326,3 +326,64 @@ async def test_a_run_that_two_hold_back_goes_on_when_both_have_let_go(new_scene:
 
         assert (await task).status is TaskStatus.SUCCESS
         assert (held, channel.last > 2) == (0, True)
+
+
+@virtual_time
+async def test_an_endless_run_keeps_its_newest_results_and_says_what_is_gone(
+    new_scene: Any,
+) -> None:
+    store = Store()
+    options = {"results__stored_per_run": 20, "results__retained_events": 5}
+    async with made(new_scene, store, **options) as scene:
+        scene.tracker.announce("r1", "s", "w", {})
+        await scene.tracker.drained()
+        channel = scene.results.channel("r1", "s")
+        sizes = []
+        for cursor in range(1, 101):
+            channel.publish(scene.result(cursor, cursor))
+            await scene.results.recorder.written()
+            sizes.append(len(store._runs["r1"].lines))
+        first = await channel.fetch(0, 3)
+        [gap, *_] = await channel.follow(0).frames(1)
+        ledger = scene.tracker.losses.of("r1")
+        channel.publish(scene.end(101))
+        await scene.results.recorder.written()
+        [*_, end] = (await store.read("r1", 0, 1000)).items
+
+    kept = len(store._runs["r1"].lines) - 1
+    assert 20 <= kept <= max(sizes) <= 26
+    assert (first.gap.start, first.gap.stop) == (1, 100 - kept)
+    assert (first.items[0].cursor, gap.type) == (101 - kept, "stream.gap")
+    assert ledger["items"] == [
+        {"place": "results", "reason": "expired", "count": 100 - kept, "sample": []}
+    ]
+    assert (end.type, end.truncated) == (ResultType.EXECUTION_END, True)
+
+
+@virtual_time
+async def test_a_cut_that_fails_is_tried_again_and_0_keeps_all(new_scene: Any) -> None:
+    class Stuck(Store):
+        stuck = True
+
+        async def cut(self, execution_id: str, upto: int) -> int:
+            if self.stuck:
+                raise StoreUnavailableError("no answer")
+            return await super().cut(execution_id, upto)
+
+    store = Stuck()
+    async with made(new_scene, store, results__stored_per_run=20) as scene:
+        channel = scene.results.channel("r1", "s")
+        for cursor in range(1, 101):
+            store.stuck = cursor < 60
+            channel.publish(scene.result(cursor, cursor))
+            await scene.results.recorder.written()
+            if cursor == 59:
+                assert (len(store._runs["r1"].lines), channel.trimmed) == (59, False)
+        assert (len(store._runs["r1"].lines) <= 26, channel.trimmed) == (True, True)
+    store = Store()
+    async with made(new_scene, store, results__stored_per_run=0) as scene:
+        channel = scene.results.channel("r1", "s")
+        for cursor in range(1, 101):
+            channel.publish(scene.result(cursor, cursor))
+        await scene.results.recorder.written()
+    assert len(store._runs["r1"].lines) == 100

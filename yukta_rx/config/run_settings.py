@@ -343,6 +343,12 @@ class ResultsGroup(Group):
         "Older runs lose their results in a durable store; unset keeps them.",
         feature="OBS-03",
     )
+    stored_per_run: int = setting(
+        1_000_000,
+        "Results of one run that a durable store keeps, roughly, the newest; 0 keeps all.",
+        feature="OBS-03",
+        ge=0,
+    )
 
 
 class MetricsGroup(Group):

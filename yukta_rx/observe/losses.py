@@ -120,6 +120,7 @@ class LossBook:
         results.on_drop = self._late_result
         if results.recorder is not None:
             results.recorder.on_altered = self._altered
+            results.recorder.on_cut = self._cut
         results.on_clear = lambda channel: self._cleared("results", channel)
         logs.on_clear = lambda channel: self._cleared("log", channel)
 
@@ -199,6 +200,11 @@ class LossBook:
         """A result was stored with marks in place of what JSON cannot say."""
         self._telemetry.dropped("result", "unserialisable")
         self._add(execution_id, "results", "unserialisable", 1, node_id)
+
+    def _cut(self, execution_id: str, _upto: int, count: int) -> None:
+        """The oldest results of a run had to go from where they are stored."""
+        self._results.cut(execution_id)
+        self._add(execution_id, "results", "expired", count)
 
     def _cleared(self, place: str, channel: ResultChannel | LogChannel) -> None:
         """All of a channel was let go before its run was."""

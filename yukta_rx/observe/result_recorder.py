@@ -58,6 +58,8 @@ class ResultRecorder:
     Attributes:
         on_altered: told of each result that was written with marks in place of what JSON cannot
             say: the run, its node.
+        on_cut: told of a run whose oldest results had to go: the run, how many by cursor now, how
+            many of these just now.
     """
 
     def __init__(
@@ -74,7 +76,11 @@ class ResultRecorder:
         self._holds = meters.counter("yukta.tracker.holds")
         self._ended = TRIM_EVERY
         self._trimmed_at = float("-inf")
+        self._cuts: dict[str, tuple[int, int]] = {}
+        """Of runs with more results than are kept: the cursor up to which they went, and the one at
+        which to look again."""
         self.on_altered: Callable[[str, str | None], None] = lambda _run, _node: None
+        self.on_cut: Callable[[str, int, int], None] = lambda _run, _upto, _count: None
 
     async def __aenter__(self) -> Self:
         """Start to write."""
@@ -126,6 +132,10 @@ class ResultRecorder:
             return 0
         return sum(one.execution_id == execution_id for one, _ in self._behind.waiting)
 
+    def gone(self, execution_id: str) -> int:
+        """The cursor up to which results of a live run had to go; 0 if none had to."""
+        return self._cuts.get(execution_id, (0, 0))[0]
+
     # -- the writer
 
     async def _write(self, batch: list[_Waiting]) -> None:
@@ -156,6 +166,24 @@ class ResultRecorder:
             for event, written in zip(events, made, strict=True):
                 if written is not event:
                     self.on_altered(execution_id, event.node_id)
+        await self._bound(execution_id, events[-1])
+
+    async def _bound(self, execution_id: str, newest: ResultEvent) -> None:
+        """Let the oldest results of a run go that has more of them than are kept."""
+        most, last = self._kept.stored_per_run, newest.cursor
+        gone, look = self._cuts.get(execution_id, (0, most + most // 4))
+        if newest.type is ResultType.EXECUTION_END:
+            self._cuts.pop(execution_id, None)
+        elif most and last >= look:
+            self._cuts[execution_id] = gone, last + most // 4 + 1
+            try:
+                upto = await self._store.cut(execution_id, last - most)
+            except Exception as error:
+                log.warning("old results of run %s stay for now: %s", execution_id, error)
+                return
+            self._cuts[execution_id] = upto, max(upto + most, last) + most // 4 + 1
+            if upto > gone:
+                self.on_cut(execution_id, upto, upto - gone)
 
     async def _write_events(self, execution_id: str, events: list[ResultEvent]) -> None:
         if events[-1].type is ResultType.EXECUTION_END:
@@ -229,12 +257,14 @@ class ResultRecorder:
         part = await self._store.read(execution_id, last, 1)
         if part is not None and part.ended:
             return
+        first = await self._store.read(execution_id, 0, 1)
+        cut = first is not None and first.items[:1] and first.items[0].cursor > 1
         end = ResultEvent(
             cursor=last + 1,
             type=ResultType.EXECUTION_END,
             time=time,
             status=status,
-            truncated=status.value == "ABORTED",
+            truncated=status.value == "ABORTED" or bool(cut),
             totals=totals,
         )
         await self._store.end(execution_id, [end], time)

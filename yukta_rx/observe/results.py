@@ -113,14 +113,14 @@ class ResultChannel(Journal[ResultEvent]):
 class RecordedChannel(ResultChannel):
     """The results of one run, which are also written to a store; memory holds the newest.
 
-    Readers see no difference: what memory does not hold comes from the store. So nothing is ever
-    missing here, and no end says that something was.
+    Readers see no difference: what memory does not hold comes from the store. Nothing is missing
+    here, and no end says that something was, unless the run has more results than are stored.
 
     Attributes:
         hold: holds the run back, or lets it go on.
     """
 
-    __slots__ = ("_recorder", "hold")
+    __slots__ = ("_cut", "_recorder", "hold")
 
     def __init__(
         self,
@@ -133,17 +133,26 @@ class RecordedChannel(ResultChannel):
     ) -> None:
         super().__init__(execution_id, session_id, store, keep, Ring(last))
         self._recorder = recorder
+        self._cut = False
         self.hold: Callable[[bool], None] | None = None
 
     @property
     def trimmed(self) -> bool:
         """Whether the oldest items are gone."""
-        return False
+        return self._cut or self._recorder.gone(self.execution_id) > 0
 
     @property
     def lost(self) -> int:
-        """How many items were here and are gone."""
+        """How many items were here and are gone; those that were stored are told apart."""
         return 0
+
+    def cut(self) -> None:
+        """The oldest results are not stored any more."""
+        self._cut = True
+        super().lost_some()
+
+    def lost_some(self) -> None:
+        """Memory has let go of some; they are stored."""
 
     def add(
         self, item: ResultEvent, at: float, weight: int, *, counted: bool = True
@@ -274,6 +283,12 @@ class ResultStore(JournalStore[ResultChannel]):
                 channel = self._made(execution_id, "", last)
                 channel.ended = True
         return channel
+
+    def cut(self, execution_id: str) -> None:
+        """The oldest results of a run are not stored any more: its ends say so."""
+        channel = self.get(execution_id)
+        if isinstance(channel, RecordedChannel):
+            channel.cut()
 
     def unwritten(self, execution_id: str) -> int:
         """How many results of a run could not be written to their durable store so far."""

@@ -34,9 +34,12 @@ RUN_OF_LINES: Final = 64 * 1024
 STORE: Final = "results"
 """As the owner of blobs."""
 
+PART: Final = 1000
+"""Cursors whose blobs go together, as the run is cut."""
+
 
 class _Line(msgspec.Struct):
-    """A line: a result of a run, its end, or the runs that were removed."""
+    """A line: a result of a run, its end, up to where it was cut, or the runs that were removed."""
 
     run: str = ""
     cursor: int = 0
@@ -44,7 +47,13 @@ class _Line(msgspec.Struct):
     """The payload is a blob."""
     result: msgspec.Raw = msgspec.Raw()
     ended: datetime | None = None
+    cut: int = 0
     trimmed: tuple[str, ...] = ()
+
+    @property
+    def mark(self) -> bool:
+        """Whether it says that other lines are not needed any more."""
+        return bool(self.trimmed or self.cut)
 
 
 class _Places:
@@ -83,6 +92,20 @@ class _Places:
         """The first of the places that holds a cursor above this one."""
         return bisect_right(range(len(self)), cursor, key=lambda i: self._numbers[5 * i + 4])
 
+    def whole(self, upto: int) -> tuple[int, int]:
+        """How many of the first places hold no cursor above this one; the last cursor in them."""
+        count = self.behind(upto)
+        return count, self._numbers[5 * count - 1] if count else 0
+
+    def drop(self, count: int) -> list[tuple[int, int]]:
+        """Let go of the first places; segment and bytes of each."""
+        gone = [
+            (segment, end - start)
+            for segment, start, end, _, _ in map(self.__getitem__, range(count))
+        ]
+        del self._numbers[: 5 * count]
+        return gone
+
     def move(self, segment: int, moved: _Places) -> None:
         """The lines of a segment are in other places of it."""
         before = [place for place in self if place[0] < segment]
@@ -93,12 +116,14 @@ class _Places:
 class _Run:
     """What is known of a run without looking into files."""
 
-    __slots__ = ("apart", "end", "ended_at", "last", "places", "turn")
+    __slots__ = ("cut", "end", "ended_at", "last", "parts", "places", "turn")
 
     def __init__(self) -> None:
         self.last = 0
-        self.apart = False
-        """Whether payloads of it are kept apart."""
+        self.cut = 0
+        """The cursor up to which nothing is kept any more."""
+        self.parts: set[int] = set()
+        """Parts of which payloads are kept apart."""
         self.places = _Places()
         self.ended_at: datetime | None = None
         self.end: tuple[int, int] | None = None
@@ -152,7 +177,9 @@ class FileResultStore:
         """
         try:
             await self._log.open(self._found)
-            await self._claims.start(tuple(self._runs))
+            await self._claims.start(
+                [_owner(name, part) for name, run in self._runs.items() for part in run.parts]
+            )
         except BaseException:
             await self._log.close()
             raise
@@ -180,21 +207,23 @@ class FileResultStore:
         """Results behind a place."""
         while (run := self._kept(execution_id)) is not None:
             found: list[ResultEvent] = []
-            ended = run.ended_at is not None
+            ended, cut = run.ended_at is not None, run.cut
+            behind = max(after, cut)
             try:
-                for index in range(run.places.behind(after), len(run.places)):
-                    if len(found) >= limit:
-                        break
-                    segment, start, end, _, _ = run.places[index]
+                index = run.places.behind(behind)
+                while index < len(run.places) and len(found) < limit:
+                    segment, start, end, _, last = run.places[index]
                     for line in await self._log.read(segment, start, end):
                         read = _read(line)
-                        if after < read.cursor and len(found) < limit:
+                        if behind < read.cursor and len(found) < limit:
                             found.append(await self._opened(read))
+                    # By now places before this one may have gone.
+                    index = run.places.behind(last)
             except MovedError:
-                # Runs were removed meanwhile; maybe this one.
+                # Runs were removed meanwhile, maybe this one, or its oldest results.
                 continue
             except StoreUnavailableError:
-                if self._runs.get(execution_id) is run:
+                if self._runs.get(execution_id) is run and run.cut == cut:
                     raise
                 continue
             return StoredResults(tuple(found), ended)
@@ -218,6 +247,29 @@ class FileResultStore:
         # Its first write may have failed.
         return None if run is None or (not run.places and run.end is None) else run
 
+    async def cut(self, execution_id: str, upto: int) -> int:
+        """Remove the oldest results of a run, and the files that nothing is left in."""
+        run = self._kept(execution_id)
+        if run is None:
+            return 0
+        _, gone = run.places.whole(min(upto, run.last - 1))
+        if gone <= run.cut:
+            return run.cut
+        line = codec.encode({"run": execution_id, "cut": gone})
+
+        def placed(segment: int, starts: Sequence[int], end: int) -> None:
+            self._cut_at(self._runs.get(execution_id), gone, segment, end - starts[0])
+
+        await self._log.append([line], placed)
+        for part in sorted(run.parts):
+            if PART * (part + 1) > gone + 1:
+                break
+            run.parts.discard(part)
+            await self._claims.forget(_owner(execution_id, part))
+        async with self._tidying:
+            await self._tidy()
+        return run.cut
+
     async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
         """Remove what is no longer kept, and the files that nothing is left in."""
         ended = [
@@ -226,15 +278,15 @@ class FileResultStore:
             if run.ended_at is not None
         ]
         dropped = results_to_drop(ended, retained, ended_before)
-        apart = [name for name in dropped if self._runs[name].apart]
+        apart = [_owner(name, part) for name in dropped for part in self._runs[name].parts]
         if dropped:
             line = codec.encode({"trimmed": dropped})
             await self._log.append(
                 [line],
                 lambda segment, starts, end: self._trimmed(segment, end - starts[0], dropped),
             )
-        for execution_id in apart:
-            await self._claims.forget(execution_id)
+        for owner in apart:
+            await self._claims.forget(owner)
         async with self._tidying:
             await self._tidy()
         return dropped
@@ -260,8 +312,9 @@ class FileResultStore:
             for (result, line), text in zip(made, texts, strict=True):
                 apart = b""
                 if text is not None:
-                    run.apart, apart = True, b'"apart":true,'
-                    blob = await self._claims.put(execution_id, text)
+                    part, apart = result.cursor // PART, b'"apart":true,'
+                    run.parts.add(part)
+                    blob = await self._claims.put(_owner(execution_id, part), text)
                     line = encode_result(_with_payload(result, blob))
                 head = b'{"run":%b,"cursor":%d,%b' % (name, result.cursor, apart)
                 lines.append((result.cursor, b'%b"result":%b}' % (head, line)))
@@ -309,6 +362,13 @@ class FileResultStore:
         run.ended_at, run.end, run.turn = ended_at, (segment, size), None
         self._alive[segment] = self._alive.get(segment, 0) + size
 
+    def _cut_at(self, run: _Run | None, upto: int, segment: int, size: int) -> None:
+        self._marks[segment] = self._marks.get(segment, 0) + size
+        if run is not None and upto > run.cut:
+            run.cut = upto
+            for number, used in run.places.drop(run.places.whole(upto)[0]):
+                self._alive[number] -= used
+
     def _trimmed(self, segment: int, size: int, dropped: Sequence[str]) -> None:
         self._marks[segment] = self._marks.get(segment, 0) + size
         for execution_id in dropped:
@@ -328,12 +388,18 @@ class FileResultStore:
             self._trimmed(segment, end - start, read.trimmed)
             return
         run = self._runs.get(read.run)
+        if read.cut:
+            self._cut_at(run, read.cut, segment, end - start)
+            if run is not None:
+                run.parts = {part for part in run.parts if PART * (part + 1) > read.cut + 1}
+            return
         if run is None:
             run = self._runs[read.run] = _Run()
         if read.ended is not None:
             self._end_at(run, read.ended, segment, end - start)
         else:
-            run.apart = run.apart or read.apart
+            if read.apart:
+                run.parts.add(read.cursor // PART)
             self._result_at(run, read.cursor, segment, start, end)
 
     # -- letting go
@@ -343,7 +409,7 @@ class FileResultStore:
         for number in tuple(self._log.sizes):
             if number == self._log.newest:
                 return
-            # Which runs were removed is of interest as long as older files may still hold them.
+            # What was removed is of interest as long as older files may still hold it.
             marks = 0 if number == self._log.oldest else self._marks.get(number, 0)
             used = self._alive.get(number, 0) + marks
             if not used:
@@ -356,11 +422,14 @@ class FileResultStore:
                 )
 
     def _wanted(self, marks: bool) -> Callable[[bytes], bool]:
-        alive = set(self._runs)
+        cuts = {name: run.cut for name, run in self._runs.items()}
 
         def wanted(line: bytes) -> bool:
             read = _read(line)
-            return marks if read.trimmed else read.run in alive
+            if read.mark:
+                return marks
+            cut = cuts.get(read.run)
+            return cut is not None and (read.ended is not None or read.cursor > cut)
 
         return wanted
 
@@ -369,11 +438,11 @@ class FileResultStore:
         self._alive[number] = self._marks[number] = 0
         for start, end, line in lines:
             read = _read(line)
-            if read.trimmed:
+            if read.mark:
                 self._marks[number] += end - start
                 continue
             run = self._runs.get(read.run)
-            if run is None:
+            if run is None or (read.ended is None and read.cursor <= run.cut):
                 continue
             self._alive[number] += end - start
             if read.ended is not None:
@@ -382,6 +451,11 @@ class FileResultStore:
                 places.setdefault(read.run, _Places()).add(number, start, end, read.cursor)
         for execution_id, moved in places.items():
             self._runs[execution_id].places.move(number, moved)
+
+
+def _owner(execution_id: str, part: int) -> str:
+    """Under which name blobs of a part of a run are kept."""
+    return f"{execution_id}.{part}" if part else execution_id
 
 
 def _with_payload(result: ResultEvent, payload: Any) -> ResultEvent:

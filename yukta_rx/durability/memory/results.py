@@ -23,6 +23,7 @@ class _Kept:
     cursors: list[int] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     ended_at: datetime | None = None
+    cut: int = 0
 
 
 class MemoryResultStore:
@@ -62,6 +63,18 @@ class MemoryResultStore:
         if kept is None:
             return None
         return kept.cursors[-1] if kept.cursors else 0
+
+    async def cut(self, execution_id: str, upto: int) -> int:
+        """Remove the oldest results of a run."""
+        kept = self._runs.get(execution_id)
+        if kept is None or not kept.cursors:
+            return 0
+        upto = min(upto, kept.cursors[-1] - 1)
+        if upto > kept.cut:
+            kept.cut = upto
+            gone = bisect_right(kept.cursors, upto)
+            del kept.cursors[:gone], kept.lines[:gone]
+        return kept.cut
 
     async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
         """Remove what is no longer kept."""

@@ -47,6 +47,9 @@ class ResultStore(Protocol):
         R7. Values come back as they were, of the same types; what cannot be written exactly is
             refused with the place.
         R8. A write is all or nothing.
+        R9. `cut` removes no result behind the cursor that it was given, never the newest of a run,
+            and none of another run. What it says is gone is not read any more, also after a
+            restart; `last` stays as it is.
 
     Not guaranteed: that cursors have no gaps.
     """
@@ -74,6 +77,16 @@ class ResultStore(Protocol):
 
     async def last(self, execution_id: str) -> int | None:
         """The cursor of the newest result of a run, 0 before the first; None if none is kept."""
+
+    async def cut(self, execution_id: str, upto: int) -> int:
+        """Remove the oldest results of a run: those up to a cursor, or fewer, as suits the store.
+
+        Returns:
+            The cursor up to which none is kept any more; 0 if none was ever removed.
+
+        Raises:
+            StoreUnavailableError: the store gives no answer.
+        """
 
     async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
         """Remove what is no longer kept.
