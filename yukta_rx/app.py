@@ -247,6 +247,8 @@ class Engine:
         await restore_limits(scheduler, stores.execution_log)
         self.approvals = Approvals(stores.input_requests, settings, clock)
         self._stack.push_async_callback(self.approvals.close)
+        secrets = EnvironmentSecrets(masker=self.masker)
+        secrets.mask_all()
         archive = ExecutionArchive(
             stores.archive, stores.checkpoints, settings, self.meters, keeping.forget
         )
@@ -261,7 +263,7 @@ class Engine:
             clock=clock,
             archive=await self._stack.enter_async_context(archive),
             history=self.history,
-            secrets=EnvironmentSecrets(masker=self.masker),
+            secrets=secrets,
             keeping=keeping,
         )
         self._restarts = Restarts(starter, archive, self.definitions, preparer)

@@ -118,6 +118,15 @@ def test_secrets_that_are_handed_out_are_known_from_then_on() -> None:
     assert secrets.masker.mask("x hunter2hunter2") == f"x {MASK}"
 
 
+def test_all_secrets_of_an_environment_are_known_when_that_is_asked_for() -> None:
+    environ = {"YUKTA_SECRET_A": "hunter2hunter2", "YUKTA_SECRET_B": "", "HOME": "/home/someone"}
+    secrets = EnvironmentSecrets(environ)
+
+    secrets.mask_all()
+
+    assert secrets.masker.mask("hunter2hunter2 /home/someone") == f"{MASK} /home/someone"
+
+
 def test_the_secrets_of_the_settings_are_known_from_the_start() -> None:
     settings = Settings(
         api_key="the-master-key",

@@ -1,9 +1,10 @@
 """Masker: keeps the secrets that are in use out of everything that is said.
 
-A secret becomes known here when it is handed out: `decrypted:name` in an option, `ctx.secrets` in
-a plugin, a key or password of the settings. From then on each text that leaves (log lines, events,
-errors, audit) has it replaced by `***`. What a workflow makes of its messages, results and outputs,
-is the user's own data and is not looked at.
+A secret becomes known here when it is handed out (`decrypted:name` in an option, `ctx.secrets` in
+a plugin); a server knows its keys, its passwords and all secrets of its environment from its start,
+since what it kept in its stores may hold them. From then on each text that leaves (log lines,
+events, errors, audit) has it replaced by `***`. What a workflow makes of its messages, results and
+outputs, is the user's own data and is not looked at.
 
 Features: SEC-01, SEC-02.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from yukta_rx.errors import BadInputError
 from yukta_rx.security.masking import Masker
@@ -16,6 +16,7 @@ from yukta_rx.security.masking import Masker
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_PREFIX: Final = "YUKTA_SECRET_"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
 
 
@@ -51,7 +52,7 @@ class EnvironmentSecrets:
     """Reads secrets from the environment.
 
     Attributes:
-        masker: knows what was handed out.
+        masker: knows what was handed out, and all of them after `mask_all`.
 
     Args:
         environ: the variables; those of the process by default.
@@ -63,6 +64,12 @@ class EnvironmentSecrets:
     ) -> None:
         self._environ = os.environ if environ is None else environ
         self.masker = masker or Masker()
+
+    def mask_all(self) -> None:
+        """Let the masker know every secret there is: an earlier server may have handed it out."""
+        for name, value in self._environ.items():
+            if name.startswith(_PREFIX):
+                self.masker.add(value)
 
     def get(self, name: str) -> str:
         """Return the value of `YUKTA_SECRET_<NAME>`.
@@ -89,4 +96,4 @@ def is_secret_name(name: str) -> bool:
 
 def secret_variable(name: str) -> str:
     """Return the environment variable that holds a secret."""
-    return "YUKTA_SECRET_" + re.sub(r"[^A-Z0-9]", "_", name.upper())
+    return _PREFIX + re.sub(r"[^A-Z0-9]", "_", name.upper())
