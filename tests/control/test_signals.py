@@ -226,7 +226,7 @@ async def test_what_people_are_asked_shows_no_secret(monkeypatch: pytest.MonkeyP
         [one], _ = engine.approvals.page(lambda _: True, 10)
         asked = await engine.approvals.find(one["approvalId"])
 
-        assert "4711" not in one["prompt"] + str(asked) + str(run.detail["waitingOn"])
+        assert "very-secret-4711" not in one["prompt"] + str(asked) + str(run.detail["waitingOn"])
         assert one["prompt"].endswith(" for 0?")
 
 
