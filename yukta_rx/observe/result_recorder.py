@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 from yukta_rx.model.result_lines import encode_result
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.observe.frames import showable
@@ -257,17 +257,26 @@ class ResultRecorder:
         part = await self._store.read(execution_id, last, 1)
         if part is not None and part.ended:
             return
-        first = await self._store.read(execution_id, 0, 1)
-        cut = first is not None and first.items[:1] and first.items[0].cursor > 1
+        cut = await self._cut(execution_id)
         end = ResultEvent(
             cursor=last + 1,
             type=ResultType.EXECUTION_END,
             time=time,
             status=status,
-            truncated=status.value == "ABORTED" or bool(cut),
+            truncated=status.value == "ABORTED" or cut,
             totals=totals,
         )
         await self._store.end(execution_id, [end], time)
+
+    async def _cut(self, execution_id: str) -> bool:
+        """Whether the oldest results of a run are gone, or cannot be read."""
+        try:
+            first = await self._store.read(execution_id, 0, 1)
+        except StoreUnavailableError as error:
+            # One that is damaged is no reason not to start; a store that is down says so again.
+            log.error("%s", error)
+            return True
+        return first is not None and bool(first.items) and first.items[0].cursor > 1
 
 
 def _writable(event: ResultEvent) -> ResultEvent:

@@ -15,7 +15,7 @@ import msgspec
 from yukta_rx.durability.file._claim_check import ClaimCheck
 from yukta_rx.durability.file._segmented_log import SEGMENT, MovedError, SegmentedLog
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
-from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model import codec
 from yukta_rx.model.result_lines import decode_result, encode_result
 
@@ -230,7 +230,11 @@ class FileResultStore:
         return None
 
     async def _opened(self, line: _Line) -> ResultEvent:
-        result = decode_result(bytes(line.result))
+        try:
+            result = decode_result(bytes(line.result))
+        except BadRequestError as error:
+            told = f"result {line.cursor} of run {line.run} cannot be read: {error.detail}"
+            raise StoreUnavailableError(told, store=STORE) from error
         if line.apart and result.message is not None:
             what = f"the payload of result {line.cursor} of run {line.run}"
             payload = await self._claims.opened(result.message.payload, what)
