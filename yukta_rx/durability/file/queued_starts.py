@@ -155,8 +155,8 @@ class _State(MemoryQueuedStartStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.apart: set[str] = set()
-        """Those whose payload is kept apart."""
+        self.apart: dict[str, None] = {}
+        """Those whose payload is kept apart, in their order."""
 
     def __contains__(self, execution_id: str) -> bool:
         return execution_id in self._starts
@@ -167,10 +167,10 @@ class _State(MemoryQueuedStartStore):
             case "put":
                 start = from_row(QueuedStart, change["start"])
                 if change.get("apart") is True:
-                    self.apart.add(start.execution_id)
+                    self.apart[start.execution_id] = None
                 return at_once(self.put(start))
             case "take":
-                self.apart.discard(change["executionId"])
+                self.apart.pop(change["executionId"], None)
                 return at_once(self.claim(change["executionId"]))
             case "move":
                 return at_once(self.set_priority(change["executionId"], change["priority"]))
