@@ -210,3 +210,23 @@ async def test_a_damaged_line_of_the_outputs_is_counted(
 
     async with engine_on(after, registry) as engine:
         assert engine.meters.counter("yukta.store.quarantined", store="restart").value == 1
+
+
+@virtual_time
+async def test_stores_that_share_a_folder_share_its_blobs(
+    tmp_path: Path, registry: PluginRegistry
+) -> None:
+    shared = str(tmp_path / "shared")
+    settings = {"execution-log.dir": shared, "restart.dir": shared, **LIMIT}
+    settings |= {"results.stored-runs": 0}
+    async with engine_on(tmp_path / "data", registry, **settings) as engine:
+        run = await engine.start("s", FLOW, LARGE)
+        assert await run.wait() is TaskStatus.SUCCESS
+    for _ in range(2):
+        async with engine_on(tmp_path / "data", registry, **settings) as engine:
+            # What the results needed may go, and takes nothing away from the others.
+            await engine.stores.results.trim(0)
+            assert await engine.gateway.payload(run.execution_id) == LARGE
+            shown = await engine.gateway.outputs(run.execution_id, "wait", 10)
+            assert [item["payload"] for item in shown["items"]] == [LARGE]
+            assert await names_in(tmp_path / "shared" / "blobs" / "objects") == [BLOB.sha256]
