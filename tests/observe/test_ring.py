@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from yukta_rx.streams.clock import LoopClock
 
 
+def test_empty_rings_share_nothing_that_shows() -> None:
+    one: Ring[str] = Ring()
+    other: Ring[str] = Ring(7)
+    one.append("first", 1)
+
+    assert (len(one), len(other), other.after(0, 5), other.get(1)) == (1, 0, [], None)
+    assert (other.append("eighth", 1), other.oldest(), one.oldest()) == (8, "eighth", "first")
+
+
 @given(st.lists(st.integers(0, 100)), st.integers(1, 10), st.integers(-1, 130), st.integers(1, 9))
 def test_a_ring_keeps_the_newest_by_their_numbers(
     weights: list[int], size: int, after: int, limit: int

@@ -6,7 +6,7 @@ Feature: OBS-01, OBS-03.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +15,9 @@ T = TypeVar("T")
 
 OVERHEAD: Final = 200
 """Bytes that an item costs beside its content, roughly."""
+
+_NONE: Final[deque[Any]] = deque()
+"""What a ring has before its first item: a deque takes 700 bytes, and many rings stay empty."""
 
 
 class Ring(Generic[T]):
@@ -29,7 +32,7 @@ class Ring(Generic[T]):
     __slots__ = ("_items", "first", "last", "weight")
 
     def __init__(self, last: int = 0) -> None:
-        self._items: deque[tuple[T, int]] = deque()
+        self._items: deque[tuple[T, int]] = _NONE
         self.first = last + 1
         self.last = last
         self.weight = 0
@@ -39,7 +42,10 @@ class Ring(Generic[T]):
 
     def append(self, item: T, weight: int) -> int:
         """Add the newest item and return its number."""
-        self._items.append((item, weight))
+        items = self._items
+        if items is _NONE:
+            self._items = items = deque()
+        items.append((item, weight))
         self.weight += weight
         self.last += 1
         return self.last
