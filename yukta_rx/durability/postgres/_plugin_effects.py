@@ -21,6 +21,7 @@ NOTE: Final = (
     "INSERT INTO effect (part, epoch, store, lineage, node_id, message_id, name, result) "
     "VALUES ($1, $7, $2, $3, $4, $5, $6, $8) ON CONFLICT DO NOTHING"
 )
+OF_LINEAGE: Final = "SELECT FROM effect WHERE part = $1 AND store = $2 AND lineage = $3"
 FORGET: Final = "DELETE FROM effect WHERE part = $1 AND store = $2 AND lineage = $3"
 
 
@@ -51,6 +52,9 @@ class PluginEffects:
     async def forget(self, lineage: str) -> None:
         """Remove the effects of a lineage."""
         key = self._database.part, self._store, stored(lineage)
+        # Most lineages have none, and to look costs no commit.
+        if not await self._database.any(OF_LINEAGE, *key[1:]):
+            return
         await self._database.write(lambda made: made.execute(FORGET, *key))
 
     def _key(self, effect: EffectKey) -> tuple[Any, ...]:

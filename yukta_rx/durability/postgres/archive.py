@@ -8,6 +8,7 @@ import msgspec
 
 from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
+from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.stores.archive import ArchivedRun
 from yukta_rx.durability.stores.rows import from_row, to_row
 from yukta_rx.errors import YuktaError
@@ -33,7 +34,9 @@ _TURN: Final = 1_937_077_061
 """The lock of those who put a run, as PostgreSQL knows it."""
 
 _PUT: Final = """
-INSERT INTO execution_archive (part, epoch, execution_id, run) VALUES ($1, $2, $3, $4)
+INSERT INTO execution_archive (part, epoch, execution_id, run)
+SELECT $1, $2, given.id, given.run
+FROM unnest($3::text[], $4::text[]) WITH ORDINALITY AS given (id, run, nth) ORDER BY nth
 ON CONFLICT (part, execution_id) DO UPDATE SET
     epoch = excluded.epoch, run = excluded.run, place = DEFAULT
 """
@@ -67,12 +70,14 @@ class PostgresExecutionArchiveStore:
     def __init__(self, database: Database, *, meters: Meters | None = None) -> None:
         self._database = database
         self._quarantine = Quarantine("archive", meters)
+        self._put: Together[tuple[str, str, int], Sequence[str]] = Together(self._put_all)
 
     async def start(self) -> None:
         """Nothing to read."""
 
     async def close(self) -> None:
-        """Nothing waits."""
+        """Write what waits."""
+        await self._put.ended()
 
     async def __aenter__(self) -> Self:
         """`start`."""
@@ -80,6 +85,7 @@ class PostgresExecutionArchiveStore:
 
     async def __aexit__(self, *_exc: object) -> None:
         """`close`."""
+        await self.close()
 
     @property
     def quarantined(self) -> Sequence[Quarantined]:
@@ -88,17 +94,28 @@ class PostgresExecutionArchiveStore:
 
     async def put(self, run: ArchivedRun, retain: int) -> Sequence[str]:
         """Keep a run among the newest `retain`; the ids of those that had to go."""
-        database, text = self._database, codec.encode(to_row(run)).decode()
-        given = (database.part, database.epoch, stored(run.execution_id), text)
+        text = codec.encode(to_row(run)).decode()
+        return await self._put((stored(run.execution_id), text, max(0, retain)))
+
+    async def _put_all(self, asked: Sequence[tuple[str, str, int]]) -> Sequence[Sequence[str]]:
+        database = self._database
+        runs: dict[str, str] = {}
+        for column, text, _ in asked:
+            # The last one counts, also as to its place.
+            runs.pop(column, None)
+            runs[column] = text
+        given = (database.part, database.epoch, list(runs), list(runs.values()))
+        retain = asked[-1][2]
 
         async def work(made: Connection) -> list[str]:
             # Two that look at once for what has to go would each miss the other's.
             await made.execute("SELECT pg_advisory_xact_lock($1, $2)", _TURN, database.part)
             await made.execute(_PUT, *given)
-            gone = await made.fetch(_TRIM, database.part, max(0, retain))
+            gone = await made.fetch(_TRIM, database.part, retain)
             return [named(row["execution_id"]) for row in gone]
 
-        return await database.write(work)
+        gone = await database.write(work)
+        return [*((),) * (len(asked) - 1), gone]
 
     async def get(self, execution_id: str) -> ArchivedRun | None:
         """A run, None if it is not kept, or cannot be read."""

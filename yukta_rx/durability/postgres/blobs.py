@@ -62,6 +62,8 @@ DELETE FROM blob WHERE part = $1 AND sha256 = ANY ($2::text[]) AND NOT EXISTS (
 RETURNING size
 """
 
+_OF_OWNER: Final = "SELECT FROM blob_owner WHERE part = $1 AND store = $2 AND run = $3"
+
 _OWNERS: Final = "SELECT DISTINCT run FROM blob_owner WHERE part = $1 AND store = $2"
 
 
@@ -113,6 +115,9 @@ class PostgresBlobStore:
 
     async def _forget(self, store: str, run: str) -> None:
         part, gone = self._database.part, STEP
+        # Most runs have none, and to look costs no commit.
+        if not await self._database.any(_OF_OWNER, store, run):
+            return
 
         async def step(made: Connection) -> tuple[int, int]:
             rows = await made.fetch(_DISOWN, part, store, run, STEP)

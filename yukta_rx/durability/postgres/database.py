@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import asyncpg
 
-from yukta_rx.durability.postgres.fence import hold_fence
+from yukta_rx.durability.postgres.fence import hold_fence, stale
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -180,6 +180,27 @@ class Database:
     async def fetchval(self, sql: str, *args: Any) -> Any:
         """The first value of its first row, None if there is none."""
         return await self._read(lambda made: made.fetchval(sql, *args))
+
+    async def any(self, query: str, *args: Any) -> bool:
+        """Whether a query has rows, for what would be written if it had; costs no commit.
+
+        Args:
+            query: a SELECT; `$1` is the partition.
+            args: `$2` and so on.
+
+        Raises:
+            StaleLeaderError: another server leads, so it is no business of ours.
+        """
+        row = await self.fetchrow(
+            f"SELECT EXISTS ({query}) AS there, EXISTS (SELECT FROM leader_epoch"
+            f" WHERE part = $1 AND epoch = ${len(args) + 2}) AS leads",
+            *(self.part, *args, self.epoch),
+        )
+        assert row is not None
+        if not row["leads"]:
+            self.refused()
+            raise stale(self.part, self.epoch)
+        return bool(row["there"])
 
     async def _read(self, ask: Callable[[Any], Awaitable[T]]) -> T:
         """Ask; once more where the connection turned out lost, or a plan out of date."""

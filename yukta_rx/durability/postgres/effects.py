@@ -57,6 +57,8 @@ SELECT result FROM effect WHERE part = $1 AND store = '{STORE}'
 
 _COUNT: Final = f"SELECT count(*) FROM effect WHERE part = $1 AND store = '{STORE}'"
 
+_OF_LINEAGE: Final = f"SELECT FROM effect WHERE part = $1 AND store = '{STORE}' AND lineage = $2"
+
 _FORGET: Final = f"""
 DELETE FROM effect WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM effect WHERE part = $1 AND store = '{STORE}' AND lineage = $2 LIMIT $3))
@@ -67,11 +69,13 @@ RETURNING 1
 class _Asked:
     """A record on its way, and then what stands."""
 
-    __slots__ = ("columns", "result")
+    __slots__ = ("columns", "result", "said")
 
     def __init__(self, key: Columns, result: bytes) -> None:
         self.columns = key
         self.result = result
+        self.said = False
+        """Said before, and nobody heard whether it was written."""
 
 
 class PostgresEffectStore:
@@ -124,17 +128,20 @@ class PostgresEffectStore:
         for one in asked:
             firsts.setdefault(one.columns, one)
         given = columns([(*one.columns, one.result) for one in firsts.values()], 5)
+        said = [one.said for one in firsts.values()]
+        for one in firsts.values():
+            one.said = True
         rows = await made.fetch(_RECORD, database.part, database.epoch, *given)
         if not rows[0]["fence"]:
             raise stale(database.part, database.epoch)
         stands: dict[Columns, bytes] = {}
-        for one, row in zip(firsts.values(), rows, strict=True):
+        for one, before, row in zip(firsts.values(), said, rows, strict=True):
             result = one.result if row["fresh"] else row["result"]
             if result is None:
                 # Written by a statement that was thought lost, at the same moment.
                 result = await made.fetchval(_FIND, database.part, *one.columns)
             stands[one.columns] = result
-            self.kept += row["fresh"]
+            self.kept += row["fresh"] or (before and result == one.result)
         for one in asked:
             one.result = stands[one.columns]
 
@@ -144,6 +151,9 @@ class PostgresEffectStore:
             raise StoreUnavailableError("the store of effects is not open", store=STORE)
         await self._writer.flushed()
         part, gone = self._database.part, STEP
+        # Most lineages have none, and to look costs no commit.
+        if not await self._database.any(_OF_LINEAGE, stored(lineage)):
+            return
         while gone == STEP:
             gone = await self._database.write(lambda made: _forget(made, part, stored(lineage)))
             self.kept -= gone
