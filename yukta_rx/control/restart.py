@@ -15,8 +15,9 @@ from yukta_rx.streams.circuit import StopMode
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from yukta_rx.control.pending_start import PendingStart
     from yukta_rx.control.resume import Resumes
-    from yukta_rx.control.starter import Started, Starter
+    from yukta_rx.control.starter import Starter
     from yukta_rx.definitions.prepare import Preparer
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.durability.archive import ExecutionArchive
@@ -68,7 +69,7 @@ class Restarts:
 
     async def whole(
         self, execution_id: str, *, version: str, payload: Any, actor: str, via: str
-    ) -> Started:
+    ) -> PendingStart:
         """Run a run again from its beginning; a live one is cancelled and has ended first.
 
         The new run has a lineage of its own, so none of its messages has the id of an old one.
@@ -108,7 +109,7 @@ class Restarts:
 
     async def from_node(
         self, execution_id: str, node_id: str, *, version: str, actor: str, via: str
-    ) -> Started:
+    ) -> PendingStart:
         """Run one node of a run and all behind it again, with what was recorded before it.
 
         A live run goes on; only of its nodes that have finished there is a record.
@@ -120,7 +121,7 @@ class Restarts:
         """
         old = await self._find(execution_id)
         definition, base_dir = await self._version(old, version)
-        # From here on what is recorded stays, however long the start has to wait.
+        # From here on what is recorded stays; a start that waits sees to that itself.
         self._archive.pin(execution_id)
         try:
             taken_up = await self._behind(old, node_id, definition, base_dir)
@@ -162,7 +163,7 @@ class Restarts:
             asked={"type": "RestartFromNode", "nodeId": node_id},
         )
 
-    async def retry(self, execution_id: str, node_id: str, *, actor: str, via: str) -> Started:
+    async def retry(self, execution_id: str, node_id: str, *, actor: str, via: str) -> PendingStart:
         """Do `from_node` for a node that ended FAILURE or TIMED_OUT.
 
         Raises:
@@ -219,8 +220,8 @@ class Restarts:
         payload: Any = None,
         actor: str,
         via: str,
-    ) -> Started:
-        return await self._starter.start(
+    ) -> PendingStart:
+        return await self._starter.admitted(
             StartRequest(
                 session_id=old.session_id,
                 workflow_id=continuation.definition.workflow_id,

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from yukta_rx.control.starter import Started, Starter
+    from yukta_rx.control.pending_start import PendingStart
+    from yukta_rx.control.starter import Starter
     from yukta_rx.definitions.prepare import PreparedWorkflow, Preparer
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.durability.archive import ExecutionArchive
@@ -289,7 +290,7 @@ class Resumes:
 
     async def resume(
         self, execution_id: str, *, version: str, rerun: bool, actor: str, via: str
-    ) -> Started:
+    ) -> PendingStart:
         """Start the run that goes on with an aborted one.
 
         Its messages have the ids that they had, it has the start payload, labels and options of
@@ -309,7 +310,7 @@ class Resumes:
             StoreUnavailableError: what is recorded cannot be read.
         """
         self.check(execution_id)
-        # From here on what is recorded stays, however long the start has to wait.
+        # From here on what is recorded stays; a start that waits sees to that itself.
         self._archive.pin(execution_id)
         try:
             found = await self._prepare(execution_id, version, rerun)
@@ -320,9 +321,9 @@ class Resumes:
                 via=via,
                 continuation=self._continuation(found, asked),
             )
-            started = await self._starter.start(request)
-            self._say(found.start, started.execution_id)
-            return started
+            pending = await self._starter.admitted(request)
+            self._say(found.start, pending.execution_id)
+            return pending
         finally:
             await self._archive.unpin(execution_id)
 

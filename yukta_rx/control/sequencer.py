@@ -15,7 +15,7 @@ import inspect
 import logging
 import uuid
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from yukta_rx.control.commands.base import CommandResult, OfNode, Outcome
 from yukta_rx.control.desk import unknown
@@ -40,6 +40,30 @@ class _Line:
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     waiting: int = 0
+
+
+class _Turn:
+    """The turn of one command, as an async context; it may be given up before that is over."""
+
+    __slots__ = ("_lock", "_mine")
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._mine = False
+
+    async def __aenter__(self) -> Self:
+        await self._lock.acquire()
+        self._mine = True
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.give_up()
+
+    def give_up(self) -> None:
+        """Let the next command have its turn."""
+        if self._mine:
+            self._mine = False
+            self._lock.release()
 
 
 class Sequencer:
@@ -140,8 +164,8 @@ class Sequencer:
         line = self._lines.setdefault(execution_id, _Line())
         line.waiting += 1
         try:
-            async with line.turn:
-                return await self._carry_out(submission, command_id, passed, notes)
+            async with _Turn(line.turn) as turn:
+                return await self._carry_out(submission, command_id, turn, passed, notes)
         finally:
             line.waiting -= 1
             if not line.waiting:
@@ -151,6 +175,7 @@ class Sequencer:
         self,
         submission: Submission,
         command_id: str,
+        turn: _Turn,
         passed: frozenset[str],
         notes: tuple[str, ...],
     ) -> CommandResult:
@@ -172,6 +197,10 @@ class Sequencer:
                     return self._hold(submission, command_id, target, reviewed, passed, notes)
             if not submission.dry_run:
                 effect = await self._perform(submission)
+            if effect is not None and effect.waits is not None:
+                # For a slot that this very run may have: it can be commanded meanwhile.
+                turn.give_up()
+                effect = replace(effect, started=await effect.waits.answer(None))
         except YuktaError as error:
             self._refuse(submission, target, command_id, error, notes)
             raise

@@ -130,21 +130,21 @@ class Starter:
             UnavailableError: the server is shutting down.
         """
         if request.idempotency_key is None:
-            return await (await self._admitted(request)).answer(patience)
+            return await (await self.admitted(request)).answer(patience)
         scope = (request.session_id, request.workflow_id, request.idempotency_key)
         pending: PendingStart
         pending, replayed = await self._idempotency.run(
-            scope, request.body(), lambda: self._admitted(request, scope)
+            scope, request.body(), lambda: self.admitted(request, scope)
         )
         replayed = replayed or pending.repeated
         return replace(await pending.answer(patience), replayed=replayed)
 
     # -- the steps of a start
 
-    async def _admitted(
+    async def admitted(
         self, request: StartRequest, scope: tuple[str, str, str] | None = None
     ) -> PendingStart:
-        """Plan a start and let it in: its run has begun, or it waits for its slot."""
+        """Plan a start and let it in: its run has begun, or it waits for its slot; see `start`."""
         if (refusal := self.refusal()) is not None:
             raise refusal
         self.scheduler.check_open(request.session_id, request.workflow_id)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.control.desk import Desk, Target
-    from yukta_rx.control.starter import Started
+    from yukta_rx.control.pending_start import PendingStart, Started
     from yukta_rx.engine.run import Run
 
 
@@ -77,11 +77,13 @@ class Effect:
     Attributes:
         changed: False if it was so already, which makes the outcome NO_OP.
         answer: ACCEPTED or QUEUED, of a signal.
+        waits: the start that it made, which may have to wait for its slot.
         started: the run that it started.
     """
 
     changed: bool = True
     answer: str | None = None
+    waits: PendingStart | None = None
     started: Started | None = None
 
 

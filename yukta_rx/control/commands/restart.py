@@ -47,7 +47,7 @@ class RestartWorkflow(_Restart):
     async def perform(self, desk: Desk) -> Effect:
         """Stop the run if it is live, and start the new one."""
         return Effect(
-            started=await desk.restarts.whole(
+            waits=await desk.restarts.whole(
                 self.execution_id,
                 version=self.version,
                 payload=self.payload,
@@ -75,7 +75,7 @@ class RestartFromNode(_Restart, OfNode):
     async def perform(self, desk: Desk) -> Effect:
         """Start the new run."""
         return Effect(
-            started=await desk.restarts.from_node(
+            waits=await desk.restarts.from_node(
                 self.execution_id,
                 self.node_id,
                 version=self.version,
@@ -108,7 +108,7 @@ class RetryNode(_Restart, OfNode):
     async def perform(self, desk: Desk) -> Effect:
         """Start the new run."""
         return Effect(
-            started=await desk.restarts.retry(
+            waits=await desk.restarts.retry(
                 self.execution_id, self.node_id, actor=desk.actor, via=desk.via
             )
         )
@@ -142,7 +142,7 @@ class Recover(Command):
     async def perform(self, desk: Desk) -> Effect:
         """Start the new run."""
         return Effect(
-            started=await desk.resumes.resume(
+            waits=await desk.resumes.resume(
                 self.execution_id,
                 version=self.version,
                 rerun=self.rerun,
