@@ -8,6 +8,7 @@ from bench import (
     observed,
     policies,
     postgres,
+    recovery,
     runs,
     shapes,
     stalls,
@@ -26,6 +27,9 @@ FAMILIES = (
     durable.ENDS,
     durable.MESSAGES,
     durable.OPEN,
+    recovery.START,
+    recovery.WAIT,
+    recovery.LOG,
     postgres.MESSAGES,
     postgres.FENCE,
 )
