@@ -221,3 +221,22 @@ async def test_the_pool_and_what_waits_to_be_written_can_be_watched(
     assert gauges["yukta.postgres.connections"] >= 1
     assert gauges["yukta.postgres.connections.wanted"] == 0
     assert "yukta.postgres.rows.waiting" in gauges
+
+
+async def test_an_account_that_may_not_change_the_schema_is_enough(
+    own_server: PostgresServer,
+) -> None:
+    async with Database(own_server.url) as owner:
+        for statement in (
+            "CREATE ROLE yukta_app LOGIN",
+            "GRANT USAGE ON SCHEMA public TO yukta_app",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO yukta_app",
+            "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO yukta_app",
+        ):
+            await owner.change(lambda made, sql=statement: made.execute(sql))
+    url = own_server.url.replace("postgres@", "yukta_app@", 1)
+    environ = {"YUKTA_PROFILE": "postgres", "YUKTA_POSTGRES_URL": url}
+    async with Engine(load_settings("/dev/null", environ)) as engine:
+        run = await engine.start("s", FLOW)
+        assert await run.wait() is TaskStatus.SUCCESS
+        assert await results_of(run) == list(range(200))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.durability.postgres.examine import Examined
 
-BESIDE_THE_POOL: Final = 12
+BESIDE_THE_POOL: Final = 8
 """Connections that a server may have beside its pool: a writer of each store, and the lock."""
 
 
