@@ -228,7 +228,7 @@ class Engine:
         if self.results.recorder is not None:
             history.before_end = self.results.recorder.written
         self.history.on_left_out = self.tracker.losses.left_out
-        preparer = Preparer(self.registry, settings, offload=pool.call)
+        preparer = Preparer(self.registry, settings, offload=pool.call, meters=self.meters)
         keeping = self._keep(clock)
         self.definitions = DefinitionService(
             stores.definitions,

@@ -290,6 +290,18 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 labels=("plugin", "outcome"),
             ),
             _meter(
+                "yukta.definitions.preparations",
+                Kind.COUNTER,
+                "Workflows that were made ready to run; grows on where not all of them fit.",
+                "DEF-03",
+            ),
+            _meter(
+                "yukta.definitions.prepared",
+                Kind.GAUGE,
+                "Workflows that are kept ready to run.",
+                "DEF-03",
+            ),
+            _meter(
                 "yukta.effects.kept",
                 Kind.GAUGE,
                 "Things done once whose results are remembered.",

@@ -8,6 +8,7 @@ from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import Child, Parent, Preparer, prepare
 from yukta_rx.definitions.validate import UNSUPPORTED_POLICY_KEYS
 from yukta_rx.errors import DefinitionError
+from yukta_rx.metrics import Meters
 from yukta_rx.model.message import Message
 from yukta_rx.security.variables import Scope
 
@@ -227,6 +228,20 @@ class TestSharing:
         assert await preparer.prepare(one) is first
         assert await preparer.prepare(two) is not second
         assert len(preparer) == 2
+
+    async def test_preparations_are_counted_and_what_is_kept_is_shown(
+        self, doc, definition, other, registry, settings
+    ):
+        meters = Meters()
+        preparer = Preparer(registry, settings, capacity=1, meters=meters)
+
+        for wanted in (definition, definition, other, definition):
+            await preparer.prepare(wanted)
+        with pytest.raises(DefinitionError):
+            await preparer.prepare(parse_definition(doc.workflow([doc.node("a")], [])))
+
+        assert meters.counter("yukta.definitions.preparations").value == 3
+        assert meters.registry.get_sample_value("yukta_definitions_prepared") == 1
 
     async def test_a_build_that_executes_more_can_say_so(self, doc, registry, settings):
         definition = parse_definition(doc.line(doc.engine("a", placement={"pool": "p"})))

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.errors import Fault
+    from yukta_rx.metrics import Meters
     from yukta_rx.model.policy import NodePolicy
     from yukta_rx.model.workflow import Node, WorkflowDefinition
     from yukta_rx.plugins.registry import PluginRegistry
@@ -180,6 +181,7 @@ class Preparer:
             largest graph, plus the import of plugins that nobody used yet.
         capacity: how many prepared workflows are kept; the one unused for longest goes first.
         unsupported: keys that are refused because this build does not execute them.
+        meters: where preparations are counted.
     """
 
     def __init__(
@@ -190,6 +192,7 @@ class Preparer:
         offload: Offload | None = None,
         capacity: int = CAPACITY,
         unsupported: frozenset[str] = UNSUPPORTED_POLICY_KEYS,
+        meters: Meters | None = None,
     ) -> None:
         self._registry = registry
         self._settings = settings
@@ -197,6 +200,10 @@ class Preparer:
         self._unsupported = unsupported
         self._ready: LRUCache[_Key, PreparedWorkflow] = LRUCache(capacity)
         self._under_way: dict[_Key, _Shared] = {}
+        self._made = None
+        if meters is not None:
+            self._made = meters.counter("yukta.definitions.preparations")
+            meters.watch("yukta.definitions.prepared", lambda: len(self._ready))
 
     async def prepare(
         self, definition: WorkflowDefinition, base_dir: Path | None = None
@@ -254,6 +261,8 @@ class Preparer:
             raise
         else:
             shared.set_result(made)
+            if self._made is not None:
+                self._made.add()
             if self._under_way.get(key) is shared:
                 self._ready[key] = made
             return made
