@@ -8,6 +8,7 @@ from bench import (
     observed,
     policies,
     postgres,
+    postgres_runs,
     recovery,
     runs,
     shapes,
@@ -32,4 +33,6 @@ FAMILIES = (
     recovery.LOG,
     postgres.MESSAGES,
     postgres.FENCE,
+    postgres_runs.RUNS,
+    postgres_runs.AGAIN,
 )

@@ -329,10 +329,10 @@ EACH = 20
 """Events of a run."""
 
 
-def _log_of(events: int) -> Iterator[list[LogEvent]]:
-    """So many events, of runs with 20 each; the last 100 runs have no end."""
+def log_of(events: int, each: int = EACH) -> Iterator[list[LogEvent]]:
+    """So many events, of runs with as many each; the last 100 runs have no end."""
     now = datetime.now(UTC)
-    runs = max(OPEN_RUNS, events // EACH)
+    runs = max(OPEN_RUNS, events // each)
     for n in range(runs):
         name = f"{n:032x}"
         yield [
@@ -349,7 +349,7 @@ def _log_of(events: int) -> Iterator[list[LogEvent]]:
                 NodeFinished(
                     execution_id=name, time=now, node_id=f"n{m}", status=TaskStatus.SUCCESS
                 )
-                for m in range(EACH - 2)
+                for m in range(each - 2)
             ),
             *(
                 [RunFinished(execution_id=name, time=now, status=TaskStatus.SUCCESS)]
@@ -365,7 +365,7 @@ async def reopened(count: int, kept: int) -> float:
         place = path / "execution-log"
         place.mkdir()
         async with FileExecutionLogStore(place, 10**6, 10**9) as store:
-            await asyncio.gather(*(store.append(events) for events in _log_of(count)))
+            await asyncio.gather(*(store.append(events) for events in log_of(count)))
         engine = engine_in(path, **{"execution-log.retained-runs": kept})
         start = time.perf_counter()
         async with engine:
@@ -379,7 +379,7 @@ async def read_lines(count: int) -> float:
     """Seconds to read as many lines, and no more."""
     with folder() as path:
         async with FileExecutionLogStore(path, 10**6, 10**9) as store:
-            await asyncio.gather(*(store.append(events) for events in _log_of(count)))
+            await asyncio.gather(*(store.append(events) for events in log_of(count)))
         file = path / "executions.jsonl"
         start = time.perf_counter()
         lines = [json.loads(line) for line in file.read_bytes().splitlines()]
