@@ -202,7 +202,7 @@ class Engine:
             recorder = await self._stack.enter_async_context(made)
             self.readiness.check("results", recorder.fault)
         if stores.events.durable:
-            begun = EventLog(stores.events, clock, settings, self.meters)
+            begun = EventLog(stores.events, clock, settings, self.meters, stores.linger)
             log = await self._stack.enter_async_context(begun)
             self.readiness.check("events", log.fault)
         self.feed = EventFeed(clock, settings=settings, meters=self.meters, log=log)
@@ -222,7 +222,7 @@ class Engine:
     async def _admit(self, clock: LoopClock, pool: BlockingPool) -> Starter:
         """What starts runs."""
         settings, stores = self.settings, self.stores
-        history = History(stores.execution_log, clock, self.meters)
+        history = History(stores.execution_log, clock, self.meters, stores.linger)
         self.history = await self._stack.enter_async_context(history)
         self.readiness.check("execution-log", history.fault)
         if self.results.recorder is not None:

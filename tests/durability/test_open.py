@@ -43,7 +43,7 @@ def opened(found: Settings, instance: str = "") -> Any:
     return open_stores(found, asyncio.to_thread, Meters(), instance)
 
 
-NO_STORES = {"folders", "leading", "database"}
+NO_STORES = {"folders", "leading", "database", "linger"}
 
 
 def durable(stores: Stores) -> set[str]:

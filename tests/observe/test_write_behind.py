@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from yukta_rx.errors import StaleLeaderError
 from yukta_rx.metrics import Meters
 from yukta_rx.observe.write_behind import CLOSING, WriteBehind
 from yukta_rx.streams.clock import LoopClock
@@ -126,3 +127,48 @@ async def test_the_end_writes_what_waits_but_does_not_wait_for_ever(caplog: Any)
     assert store.batches == [[1]]
     assert asyncio.get_running_loop().time() - started <= CLOSING + 1
     assert "2 results were not written and are lost" in caplog.text
+
+
+@virtual_time
+async def test_it_waits_for_more_unless_somebody_waits_or_there_is_a_batch() -> None:
+    store, clock = Slow(), LoopClock(asyncio.get_running_loop())
+    async with WriteBehind("results", store.write, clock, Meters(), 1 << 30, linger=0.5) as queue:
+        for number in (1, 2, 3):
+            queue.put(number, 1)
+            await asyncio.sleep(0.2)
+        await asyncio.sleep(2)
+        queue.put(4, 1)
+        await queue.written()
+        queue.put(5, 1)
+        await asyncio.sleep(0.1)
+        queue.put(6, 1 << 21)
+        await asyncio.sleep(3)
+        queue.put(7, 1)
+
+    assert store.batches == [[1, 2, 3], [4], [5], [6], [7]]
+    assert store.attempts == pytest.approx([0.5, 2.6, 3.7, 4.7, 6.7])
+
+
+@pytest.mark.feature("DUR-04")
+@virtual_time
+async def test_once_another_server_leads_nothing_waits_any_more(caplog: Any) -> None:
+    refused: list[list[int]] = []
+
+    async def write(batch: list[int]) -> None:
+        refused.append(batch)
+        raise StaleLeaderError("epoch 1 is over")
+
+    clock, room = LoopClock(asyncio.get_running_loop()), asyncio.Event()
+    queue: WriteBehind[int] = WriteBehind("results", write, clock, Meters(), limit=2)
+    queue.on_room = room.set
+    async with queue:
+        for number in (1, 2, 3):
+            queue.put(number, 1)
+        assert queue.full
+        await room.wait()
+        queue.put(4, 1)
+        await queue.written()
+        assert (queue.full, queue.fault(), list(queue.waiting)) == (False, None, [])
+
+    assert refused == [[1, 2, 3]]
+    assert "3 results are not written: epoch 1 is over" in caplog.text

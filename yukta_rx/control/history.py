@@ -44,6 +44,7 @@ from yukta_rx.model.execution_log import (
 )
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.observe.frames import showable
+from yukta_rx.observe.write_behind import Linger
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
@@ -79,13 +80,17 @@ class History:
         store: where it is written.
         clock: tells the time.
         meters: where failed writes are counted.
+        linger: seconds that a write waits for more, if it is of ends of nodes only.
     """
 
-    def __init__(self, store: ExecutionLogStore, clock: LoopClock, meters: Meters) -> None:
+    def __init__(
+        self, store: ExecutionLogStore, clock: LoopClock, meters: Meters, linger: float = 0
+    ) -> None:
         self._store = store
         self._clock = clock
         self._meters = meters
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+        self._linger = Linger(linger)
         self._waiting: deque[LogEvent] = deque()
         self._open: set[str] = set()
         self._keyed: dict[str, IdempotencyKey] = {}
@@ -93,7 +98,7 @@ class History:
         self._put = self._tried = 0
         self._watchers: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._idle: asyncio.Future[None] | None = None
-        self._closing = False
+        self._closing = self._urgent = False
         self._over = False
         """Whether another server has the log by now."""
         self.failing = False
@@ -118,6 +123,7 @@ class History:
         """Write what waits, for a few seconds at the most, then stop."""
         self._closing = True
         self._wake()
+        self._linger.hurry()
         try:
             async with asyncio.timeout(CLOSING):
                 await self._tasks.ended()
@@ -229,6 +235,9 @@ class History:
             return
         self._waiting.append(event)
         self._put += 1
+        if not isinstance(event, NodeFinished):
+            self._urgent = True
+            self._linger.hurry()
         self._wake()
 
     def _finished(self, event: ExecutionEvent) -> None:
@@ -295,6 +304,9 @@ class History:
                 await self._idle
                 self._idle = None
                 continue
+            if not (self._watchers or self._closing or self._urgent):
+                await self._linger.wait()
+            self._urgent = False
             batch = list(islice(self._waiting, BATCH))
             try:
                 await self._append(batch)
@@ -387,6 +399,7 @@ class History:
         if self._tried < self._put and not self.failing:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._watchers.append((self._put, watcher))
+            self._linger.hurry()
             await watcher
 
     async def session_of(self, execution_id: str) -> str | None:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LINGER: Final = 0.02
+"""Of PostgreSQL: each commit forces a disk, and keeps those back that somebody waits for."""
+
 _DRIVERS: Final = ("asyncpg", "sqlalchemy", "alembic")
 """What the extra `postgres` installs."""
 
@@ -107,6 +110,7 @@ class Stores:
         folders: the folders of file stores, by the switch that put stores there.
         leading: whether the stores are this server's own, or another one leads by now.
         database: where those of PostgreSQL are, None if there are none.
+        linger: seconds for which events and ends of nodes wait for others to share their commit.
     """
 
     definitions: WorkflowDefinitionStore
@@ -124,6 +128,7 @@ class Stores:
     folders: Mapping[str, Folder]
     leading: Leading = field(default_factory=Leading)
     database: Database | None = None
+    linger: float = 0
 
     @property
     def checks(self) -> Mapping[str, Callable[[], Awaitable[object]]]:
@@ -172,6 +177,7 @@ async def open_stores(
             folders=opening.folders,
             leading=opening.leading,
             database=opening.databases[0] if opening.databases else None,
+            linger=LINGER if settings.execution_log.store_type is StoreType.POSTGRES else 0,
         )
 
 

@@ -51,6 +51,7 @@ class EventLog:
         clock: tells the time.
         settings: how much is kept.
         meters: where failed writes are counted.
+        linger: seconds that a write waits for more events.
 
     Attributes:
         epoch: the name of this life.
@@ -61,13 +62,18 @@ class EventLog:
     """
 
     def __init__(
-        self, store: EventStore, clock: LoopClock, settings: Settings, meters: Meters
+        self,
+        store: EventStore,
+        clock: LoopClock,
+        settings: Settings,
+        meters: Meters,
+        linger: float = 0,
     ) -> None:
         self._store = store
         self._clock = clock
         self._kept = settings.streaming
         self._behind: WriteBehind[StoredEvent] = WriteBehind(
-            "events", self._write, clock, meters, WAITING
+            "events", self._write, clock, meters, WAITING, linger
         )
         self._behind.on_room = lambda: self.on_full(False)
         self._trimmed_at = float("-inf")

@@ -39,6 +39,38 @@ CLOSING: Final = 5.0
 """Seconds that a shutdown waits for what is not written yet."""
 
 
+class Linger:
+    """A moment in which more may come that can be written together. Belongs to the loop.
+
+    Args:
+        seconds: how long it is; 0 for none.
+    """
+
+    __slots__ = ("_over", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._over: asyncio.Future[None] | None = None
+
+    async def wait(self) -> None:
+        """Let it pass."""
+        if not self._seconds:
+            return
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        timer = loop.call_later(self._seconds, self.hurry)
+        try:
+            await self._over
+        finally:
+            timer.cancel()
+            self._over = None
+
+    def hurry(self) -> None:
+        """End it."""
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+
+
 class WriteBehind(Generic[T]):
     """A queue in front of a store, as an async context. Belongs to the loop.
 
@@ -48,6 +80,8 @@ class WriteBehind(Generic[T]):
         clock: tells the time.
         meters: where failed writes are counted.
         limit: bytes with which it is full.
+        linger: seconds that a write waits for more to come, unless somebody waits for it; where a
+            write costs more than what is written.
 
     Attributes:
         waiting: what is not written yet, each with its bytes, the oldest first.
@@ -65,7 +99,9 @@ class WriteBehind(Generic[T]):
         clock: LoopClock,
         meters: Meters,
         limit: int,
+        linger: float = 0,
     ) -> None:
+        self._linger = Linger(linger)
         self._what = what
         self._write = write
         self._clock = clock
@@ -95,6 +131,7 @@ class WriteBehind(Generic[T]):
         """Write what waits, for a few seconds at the most, then stop."""
         self._closing = True
         self._wake()
+        self._linger.hurry()
         try:
             async with asyncio.timeout(CLOSING):
                 await self._tasks.ended()
@@ -113,6 +150,8 @@ class WriteBehind(Generic[T]):
         self._put += 1
         if self.weight > self._limit:
             self.full = True
+        if self.weight > BATCH_BYTES:
+            self._linger.hurry()
         if self._idle is not None:
             self._wake()
 
@@ -121,6 +160,7 @@ class WriteBehind(Generic[T]):
         if self._done < self._put and not self.failing and not self._closing:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._watchers.append((self._put, watcher))
+            self._linger.hurry()
             await watcher
 
     def fault(self) -> str | None:
@@ -141,6 +181,8 @@ class WriteBehind(Generic[T]):
                 await self._idle
                 self._idle = None
                 continue
+            if not (self._watchers or self._closing or self.weight > BATCH_BYTES):
+                await self._linger.wait()
             batch = self._batch()
             try:
                 await self._write(batch)
