@@ -81,20 +81,22 @@ FROM node_checkpoint_state WHERE part = $1
 CLEAR_ROWS: Final = """
 WITH gone AS (
     DELETE FROM node_checkpoint WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM node_checkpoint WHERE part = $1 AND execution_id = $2 LIMIT $3))
+        SELECT ctid FROM node_checkpoint WHERE part = $1 AND execution_id = ANY ($2::text[])
+        LIMIT $3))
     RETURNING 1)
 SELECT count(*) FROM gone
 """
 
 CLEAR_STATES: Final = """
 WITH gone AS (
-    DELETE FROM node_checkpoint_state WHERE part = $1 AND execution_id = $2 RETURNING bytes)
+    DELETE FROM node_checkpoint_state WHERE part = $1 AND execution_id = ANY ($2::text[])
+    RETURNING bytes)
 SELECT coalesce(sum(bytes), 0)::bigint FROM gone
 """
 
 LEAVE: Final = f"""
 UPDATE node_checkpoint_state SET complete = false, reason = '{GOING}'
-WHERE part = $1 AND execution_id = $2 AND reason IS DISTINCT FROM '{GOING}'
+WHERE part = $1 AND execution_id = ANY ($2::text[]) AND reason IS DISTINCT FROM '{GOING}'
 """
 
 # --- a run that begins with what another has -----------------------------------------------------

@@ -8,8 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.durability.postgres._texts import stored
+from yukta_rx.durability.postgres._together import Together
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.durability.stores.effects import EffectKey
 
@@ -21,8 +24,10 @@ NOTE: Final = (
     "INSERT INTO effect (part, epoch, store, lineage, node_id, message_id, name, result) "
     "VALUES ($1, $7, $2, $3, $4, $5, $6, $8) ON CONFLICT DO NOTHING"
 )
-OF_LINEAGE: Final = "SELECT FROM effect WHERE part = $1 AND store = $2 AND lineage = $3"
-FORGET: Final = "DELETE FROM effect WHERE part = $1 AND store = $2 AND lineage = $3"
+OF_LINEAGES: Final = (
+    "SELECT FROM effect WHERE part = $1 AND store = $2 AND lineage = ANY ($3::text[])"
+)
+FORGET: Final = "DELETE FROM effect WHERE part = $1 AND store = $2 AND lineage = ANY ($3::text[])"
 
 
 class PluginEffects:
@@ -36,6 +41,7 @@ class PluginEffects:
     def __init__(self, database: Database, store: str) -> None:
         self._database = database
         self._store = store
+        self._forget: Together[str, None] = Together(self._forget_all)
 
     async def find(self, made: Any, effect: EffectKey | None) -> bytes | None:
         """What an effect gave, None if it is not known; in a transaction."""
@@ -51,11 +57,15 @@ class PluginEffects:
 
     async def forget(self, lineage: str) -> None:
         """Remove the effects of a lineage."""
-        key = self._database.part, self._store, stored(lineage)
+        await self._forget(stored(lineage))
+
+    async def _forget_all(self, lineages: Sequence[str]) -> Sequence[None]:
+        whose = self._store, list(lineages)
         # Most lineages have none, and to look costs no commit.
-        if not await self._database.any(OF_LINEAGE, *key[1:]):
-            return
-        await self._database.write(lambda made: made.execute(FORGET, *key))
+        if await self._database.any(OF_LINEAGES, *whose):
+            part = self._database.part
+            await self._database.write(lambda made: made.execute(FORGET, part, *whose))
+        return [None] * len(lineages)
 
     def _key(self, effect: EffectKey) -> tuple[Any, ...]:
         return self._database.part, self._store, *map(stored, effect)

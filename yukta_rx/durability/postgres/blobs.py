@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from yukta_rx.durability.postgres._texts import stored
+from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.stores.blobs import Owner, blob_of, checked
 from yukta_rx.errors import StoreUnavailableError
 
@@ -62,7 +63,10 @@ DELETE FROM blob WHERE part = $1 AND sha256 = ANY ($2::text[]) AND NOT EXISTS (
 RETURNING size
 """
 
-_OF_OWNER: Final = "SELECT FROM blob_owner WHERE part = $1 AND store = $2 AND run = $3"
+_OF_OWNERS: Final = """
+SELECT FROM blob_owner JOIN unnest($2::text[], $3::text[]) AS given (store, run) USING (store, run)
+WHERE part = $1
+"""
 
 _OWNERS: Final = "SELECT DISTINCT run FROM blob_owner WHERE part = $1 AND store = $2"
 
@@ -78,6 +82,7 @@ class PostgresBlobStore:
     def __init__(self, database: Database, offload: Callable[..., Awaitable[Any]]) -> None:
         self._database = database
         self._offload = offload
+        self._owns: Together[tuple[str, str], bool] = Together(self._which_own)
         self.size = 0
         """Bytes that are held."""
 
@@ -104,7 +109,14 @@ class PostgresBlobStore:
 
     async def forget(self, owner: Owner) -> None:
         """An owner needs nothing any more."""
-        await self._forget(owner.store, stored(owner.run))
+        if await self._owns((owner.store, stored(owner.run))):
+            await self._forget(owner.store, stored(owner.run))
+
+    async def _which_own(self, owners: Sequence[tuple[str, str]]) -> Sequence[bool]:
+        """Which of several have anything at all: most runs have not, and to look is no commit."""
+        return [await self._database.any(_OF_OWNERS, *map(list, zip(*owners, strict=True)))] * len(
+            owners
+        )
 
     async def keep(self, store: str, runs: Collection[str]) -> None:
         """No other runs of a store need anything any more."""
@@ -115,9 +127,6 @@ class PostgresBlobStore:
 
     async def _forget(self, store: str, run: str) -> None:
         part, gone = self._database.part, STEP
-        # Most runs have none, and to look costs no commit.
-        if not await self._database.any(_OF_OWNER, store, run):
-            return
 
         async def step(made: Connection) -> tuple[int, int]:
             rows = await made.fetch(_DISOWN, part, store, run, STEP)

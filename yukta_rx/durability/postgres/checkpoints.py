@@ -31,6 +31,7 @@ from yukta_rx.durability.postgres._checkpoint_statements import (
 )
 from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
+from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.postgres._writer import MOST_ROWS, Writer
 from yukta_rx.durability.postgres.database import COMMAND, columns
 from yukta_rx.durability.postgres.fence import hold_fence, stale
@@ -111,6 +112,7 @@ class PostgresNodeCheckpointStore:
         self._most_rows = most_rows
         self._step = step
         self._writer: Writer[Record] | None = None
+        self._clear_rows: Together[str, None] = Together(self._clear_all)
         self._seq = 0
         self._held = 0
 
@@ -467,7 +469,12 @@ class PostgresNodeCheckpointStore:
             run.gone = True
         await self._settled(run)
         self._runs.pop(execution_id, None)
-        whose, gone = (self._database.part, stored(execution_id)), False
+        await self._clear_rows(stored(execution_id))
+        if self._blobs is not None:
+            await self._blobs.forget(Owner(STORE, execution_id))
+
+    async def _clear_all(self, ids: Sequence[str]) -> Sequence[None]:
+        whose, gone = (self._database.part, list(ids)), False
 
         async def step(made: Connection) -> tuple[bool, int]:
             rows = await made.fetchval(CLEAR_ROWS, *whose, self._step)
@@ -479,8 +486,7 @@ class PostgresNodeCheckpointStore:
         while not gone:
             gone, size = await self._database.write(step)
             self._held -= size
-        if self._blobs is not None:
-            await self._blobs.forget(Owner(STORE, execution_id))
+        return [None] * len(ids)
 
 
 def _not_open() -> StoreUnavailableError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from yukta_rx.durability.postgres._texts import stored
+from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import FENCE, stale
@@ -57,11 +58,14 @@ SELECT result FROM effect WHERE part = $1 AND store = '{STORE}'
 
 _COUNT: Final = f"SELECT count(*) FROM effect WHERE part = $1 AND store = '{STORE}'"
 
-_OF_LINEAGE: Final = f"SELECT FROM effect WHERE part = $1 AND store = '{STORE}' AND lineage = $2"
+_OF_LINEAGES: Final = f"""
+SELECT FROM effect WHERE part = $1 AND store = '{STORE}' AND lineage = ANY ($2::text[])
+"""
 
 _FORGET: Final = f"""
 DELETE FROM effect WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM effect WHERE part = $1 AND store = '{STORE}' AND lineage = $2 LIMIT $3))
+    SELECT ctid FROM effect WHERE part = $1 AND store = '{STORE}' AND lineage = ANY ($2::text[])
+    LIMIT $3))
 RETURNING 1
 """
 
@@ -91,6 +95,7 @@ class PostgresEffectStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._writer: Writer[_Asked] | None = None
+        self._forget: Together[str, None] = Together(self._forget_all)
         self.kept = 0
         """Effects that are kept."""
 
@@ -150,17 +155,20 @@ class PostgresEffectStore:
         if self._writer is None:
             raise StoreUnavailableError("the store of effects is not open", store=STORE)
         await self._writer.flushed()
-        part, gone = self._database.part, STEP
+        await self._forget(stored(lineage))
+
+    async def _forget_all(self, lineages: Sequence[str]) -> Sequence[None]:
+        part, gone, given = self._database.part, STEP, list(lineages)
         # Most lineages have none, and to look costs no commit.
-        if not await self._database.any(_OF_LINEAGE, stored(lineage)):
-            return
-        while gone == STEP:
-            gone = await self._database.write(lambda made: _forget(made, part, stored(lineage)))
+        there = await self._database.any(_OF_LINEAGES, given)
+        while there and gone == STEP:
+            gone = await self._database.write(lambda made: _forget(made, part, given))
             self.kept -= gone
+        return [None] * len(given)
 
 
-async def _forget(made: Connection, part: int, lineage: str) -> int:
-    return len(await made.fetch(_FORGET, part, lineage, STEP))
+async def _forget(made: Connection, part: int, lineages: list[str]) -> int:
+    return len(await made.fetch(_FORGET, part, lineages, STEP))
 
 
 def _columns(key: EffectKey) -> Columns:
