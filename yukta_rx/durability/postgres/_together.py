@@ -1,4 +1,4 @@
-"""Together: what several ask for at the same time is one transaction.  Feature: DUR-04."""
+"""Together: what several ask for at the same time is one statement.  Feature: DUR-04."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Answer = TypeVar("Answer")
 
 
 class Together(Generic[Asked, Answer]):
-    """Collects what is asked for while a transaction is under way, for the next one.
+    """Collects what is asked for while a statement is under way, for the next one.
 
-    Who is cancelled meanwhile gets no answer; what was asked for is done all the same.
+    So what is asked sees all that was written before it was asked. Who is cancelled meanwhile gets
+    no answer; what was asked for is done all the same.
 
     Args:
-        work: does it for all of them in one transaction, and answers each in its turn.
-        most: of one transaction.
+        work: does it for all of them in one statement, or transaction, and answers each in turn.
+        most: of one statement.
     """
 
     def __init__(

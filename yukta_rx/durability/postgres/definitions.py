@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from yukta_rx.durability.postgres._definition_commit import Commit
 from yukta_rx.durability.postgres._definition_rows import Rows, current_place, version_place
 from yukta_rx.durability.postgres._texts import named, stored
+from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.stores.definitions import DAMAGED, RETAINED_VERSIONS, WorkflowRecord
 from yukta_rx.durability.stores.quarantine import Quarantined
 from yukta_rx.durability.stores.sessions import SessionChange
@@ -36,7 +37,8 @@ SELECT d.session_id, d.workflow_id, d.version, d.record, (
       AND r.version = d.version) AS note
 FROM workflow_definition d WHERE d.part = $1
 """
-ONE: Final = f"{CURRENT} AND d.session_id = $2 AND d.workflow_id = $3"
+SOME: Final = f"""{CURRENT} AND (d.session_id, d.workflow_id) IN (
+    SELECT * FROM unnest($2::text[], $3::text[]))"""
 OF_SESSION: Final = f"{CURRENT} AND d.session_id = $2"
 
 VERSIONS: Final = (
@@ -84,6 +86,14 @@ class PostgresWorkflowDefinitionStore:
         self.database = database
         self.keep = keep
         self.rows = Rows(meters)
+        # Every start reads one, and many start at the same time.
+        self._rows_of: Together[tuple[str, str], Any] = Together(self._some)
+
+    async def _some(self, keys: Sequence[tuple[str, str]]) -> Sequence[Any]:
+        given = map(list, zip(*keys, strict=True))
+        rows = await self.database.fetch(SOME, self.database.part, *given)
+        found = {(row["session_id"], row["workflow_id"]): row for row in rows}
+        return [found.get(key) for key in keys]
 
     async def open(self) -> None:
         """Look at every current form once, so that it is known what cannot be read.
@@ -109,7 +119,7 @@ class PostgresWorkflowDefinitionStore:
         Raises:
             StoreUnavailableError: it is there and cannot be read; names the row and the place.
         """
-        row = await self.database.fetchrow(ONE, *self._key(session_id, workflow_id))
+        row = await self._rows_of((stored(session_id), stored(workflow_id)))
         if row is None:
             self.rows.faults.pop(current_place(session_id, workflow_id), None)
             return None

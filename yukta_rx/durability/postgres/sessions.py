@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from yukta_rx.durability.postgres._definition_rows import session_place
 from yukta_rx.durability.postgres._texts import stored
+from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.postgres.definitions import refused
 from yukta_rx.durability.stores.quarantine import Quarantined
 from yukta_rx.durability.stores.sessions import SessionRecord
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.definitions import WorkflowRecord
     from yukta_rx.durability.stores.sessions import SessionChange
 
-ONE: Final = "SELECT record FROM session_config WHERE part = $1 AND session_id = $2"
+SOME: Final = (
+    "SELECT session_id, record FROM session_config "
+    "WHERE part = $1 AND session_id = ANY ($2::text[])"
+)
 ALL: Final = "SELECT session_id, record FROM session_config WHERE part = $1"
 
 
@@ -37,6 +41,13 @@ class PostgresSessionConfigStore:
         self._definitions = definitions
         self._database = definitions.database
         self._rows = definitions.rows
+        # Every start reads one, and many start at the same time.
+        self._text_of: Together[str, str | None] = Together(self._some)
+
+    async def _some(self, ids: Sequence[str]) -> Sequence[str | None]:
+        rows = await self._database.fetch(SOME, self._database.part, list(ids))
+        found: dict[str, str] = {row["session_id"]: row["record"] for row in rows}
+        return [found.get(one) for one in ids]
 
     async def get(self, session_id: str) -> SessionRecord | None:
         """The session, None if there is none.
@@ -44,7 +55,7 @@ class PostgresSessionConfigStore:
         Raises:
             StoreUnavailableError: it is there and cannot be read; names the row and the place.
         """
-        text = await self._database.fetchval(ONE, self._database.part, stored(session_id))
+        text = await self._text_of(stored(session_id))
         if text is None:
             self._rows.faults.pop(session_place(session_id), None)
             return None
