@@ -297,6 +297,34 @@ async def test_what_is_not_kept_says_why(connect: Any, make: Any, tmp_path: Path
     assert "yukta.restart" in over.body["detail"]
 
 
+@pytest.mark.parametrize("profile", ["memory", "file"])
+async def test_of_a_run_that_ended_a_node_of_which_nothing_is_recorded_is_not_waited_for(
+    profile: str, connect: Any, tmp_path: Path
+) -> None:
+    first = {**STUCK["nodes"][0], "config": {"count": 3, "start": 2}}
+    stuck = {**STUCK, "nodes": [first, *STUCK["nodes"][1:]]}
+    settings = settings_of(profile, tmp_path)
+    async with serving(settings, connect) as client:
+        await client.session_with(stuck)
+        runs = [await client.start("stuck") for _ in range(2)]
+        for run in runs:
+            await recorded(client, run, "in", 1)
+        live = await client.ok("GET", outputs_of(runs[0], "hang"))
+        await client.ok("POST", f"/api/executions/{runs[0]}/stop?mode=CANCEL")
+        while runs[0] not in await client.engine.stores.archive.ids():
+            await asyncio.sleep(0)
+        stopped = await client("GET", outputs_of(runs[0], "hang"))
+    assert live == {"items": [], "nextCursor": "0", "complete": False}
+    answers = [stopped]
+    if profile == "file":
+        async with serving(settings, connect) as client:
+            answers += [await client("GET", outputs_of(run, "hang")) for run in runs]
+
+    for answer in answers:
+        assert (answer.status, answer.code) == (409, "output_not_kept")
+        assert (answer.body["reason"], answer.body["nodeId"]) == ("node_unfinished", "hang")
+
+
 async def test_what_is_not_there_and_what_is_no_place_are_refused(client: Any, make: Any) -> None:
     await client.session_with(make.line("w"))
     run = await client.start("w")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.durability.stores.checkpoints import UNFINISHED
 from yukta_rx.errors import ConflictError, NotFoundError
 from yukta_rx.observe.frames import json_safe
 
@@ -86,6 +87,9 @@ class Recorded:
             found = (await archive.states(execution_id)).get(node_id)
             if found is not None and found.reason is not None:
                 raise _not_kept(found.reason, execution_id, node_id)
+            if found is None and feeds and (run is None or run.status is not None):
+                # Nothing was recorded while the run was live, and nothing will be.
+                raise _not_kept(UNFINISHED, execution_id, node_id)
             complete = found is not None and found.complete
             if found is None and not feeds:
                 # It emits nothing that is for anybody.
@@ -166,7 +170,7 @@ def _not_kept(reason: str, execution_id: str, node_id: str | None = None) -> Con
 _REASONS = {
     "output_over_cap": "it is more than the settings of yukta.restart allow for",
     "output_unserialisable": "a message of it cannot be written",
-    "node_unfinished": "the run ended before the node had emitted all",
+    UNFINISHED: "the run ended before the node had emitted all",
     "left_alone": "the run began behind the node, which did nothing",
     "write_failed": "it could not be written",
     "output_damaged": "a part of it cannot be read",
