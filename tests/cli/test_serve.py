@@ -33,7 +33,7 @@ def test_it_says_where_it_serves_and_what_a_restart_loses(serve, flows) -> None:
     assert "yukta: a restart loses:\n" in said
     for store in ("session", "execution-log", "restart", "kv", "session-memory"):
         assert f"(yukta.{store}.store-type = memory)" in said
-    assert "(yukta.session.store-type = memory); those in flows are applied again\n" in said
+    assert "(yukta.session.store-type = memory); the workflows in flows are applied again\n" in said
 
 
 def test_with_json_it_says_so_in_one_object(spawn, flows, rest) -> None:

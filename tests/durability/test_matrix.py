@@ -59,15 +59,21 @@ def test_a_database_also_survives_the_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kept", "lost"), [("execution-log", "restart"), ("restart", "execution-log")]
+    ("item", "lost"),
+    [
+        *(("resume", lost) for lost in ("restart", "execution-log", "session")),
+        *(("queued-starts", lost) for lost in ("execution-log", "session")),
+    ],
 )
-def test_resume_is_as_weak_as_the_weaker_of_its_stores_and_names_that_first(
-    kept: str, lost: str
+def test_what_needs_several_stores_is_as_weak_as_the_weakest_and_names_that_first(
+    item: str, lost: str
 ) -> None:
-    found = rows(**{f"{kept.upper().replace('-', '_')}_DIR": "/d"})
+    variable = f"{lost.upper().replace('-', '_')}_STORE_TYPE"
+    found = rows(PROFILE="file", **{variable: "memory"})[item]
 
-    assert found["resume"].lost
-    assert found["resume"].settings[0] == f"yukta.{lost}.store-type"
+    assert found.lost
+    assert found.because == f"yukta.{lost}.store-type = memory"
+    assert "stores durable" in found.note
 
 
 @pytest.mark.parametrize(
@@ -105,15 +111,14 @@ def test_in_words_it_is_a_line_for_each_setting_that_would_change_it() -> None:
 
     assert lines == [
         "a restart keeps:",
-        "  - history and audit, runs under way, idempotency keys, queued starts, changed limits,"
-        " events (file: yukta-data/execution-log)",
-        "  - node outputs, resume and restart of runs, effects of ctx.once, open approvals,"
-        " results (file: yukta-data/restart)",
+        "  - history and audit, runs under way, idempotency keys, changed limits, events"
+        " (file: yukta-data/execution-log)",
+        "  - node outputs, effects of ctx.once, open approvals, results (file: yukta-data/restart)",
         "  - SESSION_MEMORY histories (file: yukta-data/session-memory)",
         "  - KV_STORE entries (file: yukta-data/kv)",
         "a restart loses:",
-        "  - workflows with their versions, sessions (yukta.session.store-type = memory);"
-        " those in flows are applied again",
+        "  - workflows with their versions, sessions, resume and restart of runs, queued starts"
+        " (yukta.session.store-type = memory); the workflows in flows are applied again",
         "  - log lines, progress snapshots, meters, browser logins",
     ]
 

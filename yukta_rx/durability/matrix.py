@@ -155,8 +155,8 @@ _KINDS: Final = (
     _Kind(
         "resume",
         "resume and restart of runs",
-        ("restart", "execution-log"),
-        "Needs both stores durable.",
+        ("restart", "execution-log", "session"),
+        "Needs all three stores durable: a run goes on in its session, with the workflow it ran.",
         "The last yukta.restart.retained-executions runs can be restarted, and every aborted one"
         " resumed.",
         count="restart.retained-executions",
@@ -171,8 +171,8 @@ _KINDS: Final = (
     _Kind(
         "queued-starts",
         "queued starts",
-        ("execution-log",),
-        "Whoever waited has to start again.",
+        ("execution-log", "session"),
+        "Whoever waited has to start again. It needs both stores durable: it is of a saved workflow.",
         "They go on in their order; slots are counted anew.",
     ),
     _Kind(
@@ -288,7 +288,7 @@ def summary(settings: Settings, applied_from: str | None = None) -> Iterator[str
     for because, told in _grouped(lost, lambda row: row.because):
         decided = f" ({because})" if because else ""
         comes_back = applied_from is not None and because.startswith("yukta.session.")
-        again = f"; those in {applied_from} are applied again" if comes_back else ""
+        again = f"; the workflows in {applied_from} are applied again" if comes_back else ""
         yield f"  - {told}{decided}{again}"
 
 
