@@ -107,7 +107,9 @@ async def test_a_large_payload_is_once_in_each_folder_and_the_result_is_there_ag
         assert await run.wait() is TaskStatus.SUCCESS
     for switch in ("execution-log", "restart"):
         assert await names_in(folder / switch / "blobs" / "objects") == [BLOB.sha256]
-    for name in ("execution-log", "restart/results", "restart/outputs"):
+    owners = folder / "restart" / "blobs" / "owners" / "archive"
+    assert await names_in(owners) == [BLOB.sha256]
+    for name in ("execution-log", "restart", "restart/results", "restart/outputs"):
         written = await text_of(folder / name)
         assert b'"$yukta":"blob"' in written
         assert b"large large" not in written
@@ -156,6 +158,33 @@ async def test_a_run_whose_start_payload_is_gone_is_not_resumed_and_says_which_b
     told = f"the start payload of run {old}: blob {BLOB.sha256} of {BLOB.size} bytes is missing"
     assert told in refused.value.detail
     assert history[0]["type"] == "RUN_STARTED"
+
+
+@virtual_time
+async def test_a_run_that_ended_is_restarted_with_its_large_payload_or_says_which_blob_is_gone(
+    tmp_path: Path, registry: PluginRegistry
+) -> None:
+    folder = tmp_path / "data"
+    async with engine_on(folder, registry, **LIMIT) as engine:
+        run = await engine.start("s", FLOW, LARGE)
+        assert await run.wait() is TaskStatus.SUCCESS
+    old = run.execution_id
+    assert b'"apart":true' in await POOL.call((folder / "restart" / "archive.jsonl").read_bytes)
+    async with engine_on(folder, registry, **LIMIT) as engine:
+        result = await engine.gateway.command(RestartWorkflow(old), actor="ada", via="REST")
+        again = Execution(engine, result.started.execution_id)
+        assert await again.wait() is TaskStatus.SUCCESS
+        assert await payloads_of(again) == [LARGE]
+    await lose_blob(folder / "restart")
+
+    async with engine_on(folder, registry, **LIMIT) as engine:
+        with pytest.raises(StoreUnavailableError) as refused:
+            await engine.gateway.command(RestartWorkflow(old), actor="ada", via="REST")
+        outputs = await engine.gateway.outputs(old, "out", 10)
+
+    told = f"the start payload of run {old}: blob {BLOB.sha256} of {BLOB.size} bytes is missing"
+    assert told in refused.value.detail
+    assert outputs["complete"]
 
 
 @virtual_time

@@ -1,4 +1,4 @@
-"""Large payloads kept apart by the stores of results, of starts and of starts that wait."""
+"""Large payloads kept apart by the stores of results, starts, starts that wait, and recent runs."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from tests.contract.archive import run as ended
 from tests.contract.execution_log import (
     COMPACT_AFTER,
     NOW,
@@ -22,6 +23,7 @@ from tests.contract.execution_log import (
 )
 from tests.contract.queued_starts import start
 from tests.contract.results import last, result
+from yukta_rx.durability.file.archive import FileExecutionArchiveStore
 from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.execution_log import FileExecutionLogStore
 from yukta_rx.durability.file.queued_starts import FileQueuedStartStore
@@ -125,7 +127,28 @@ class Queue(Kind):
         assert (await store.claim(run)).execution_id == run
 
 
-KINDS = pytest.mark.parametrize("kind", [Results(), Log(), Queue()], ids=lambda kind: kind.owner)
+class Archive(Kind):
+    owner = "archive"
+
+    def open(self, folder: Path, **apart: Any) -> Any:
+        return FileExecutionArchiveStore(folder, **apart)
+
+    async def put(self, store: Any, run: str, payload: Any) -> None:
+        assert await store.put(ended(run, payload), 10) == []
+
+    async def get(self, store: Any, run: str) -> Any:
+        found = await store.get(run)
+        assert replace(found, payload=None) == replace(ended(run), payload=None)
+        return found.payload
+
+    async def drop(self, store: Any, run: str) -> None:
+        await store.remove(run)
+        assert await store.get(run) is None
+
+
+KINDS = pytest.mark.parametrize(
+    "kind", [Results(), Log(), Queue(), Archive()], ids=lambda kind: kind.owner
+)
 
 
 @asynccontextmanager
@@ -284,18 +307,50 @@ async def test_a_log_that_is_rewritten_still_says_what_is_apart(tmp_path: Path) 
         assert same(await Log().get(store, "run"), LARGE)
 
 
-async def test_a_queue_that_is_rewritten_still_says_what_is_apart(tmp_path: Path) -> None:
-    async with opened(Queue(), tmp_path) as (store, _):
-        await Queue().put(store, "run", LARGE)
+@pytest.mark.parametrize("kind", [Queue(), Archive()], ids=lambda kind: kind.owner)
+async def test_a_journal_that_is_rewritten_still_says_what_is_apart(
+    tmp_path: Path, kind: Kind
+) -> None:
+    async with opened(kind, tmp_path) as (store, _):
+        await kind.put(store, "run", LARGE)
+        await kind.put(store, "other", SMALL)
     # A journal with a line that cannot be read is rewritten when it is opened.
-    file = tmp_path / "queued-starts.jsonl"
+    file = tmp_path / f"{kind.owner}.jsonl"
     await POOL.call(file.write_bytes, await lines(tmp_path) + b"?\n")
-    async with opened(Queue(), tmp_path) as (store, _):
+    async with opened(kind, tmp_path) as (store, _):
         assert len(store.quarantined) == 1
     rows = [json.loads(line) for line in (await POOL.call(file.read_bytes)).splitlines()]
-    assert [row["apart"] for row in rows] == [True]
-    async with opened(Queue(), tmp_path) as (store, _):
-        assert same(await Queue().get(store, "run"), LARGE)
+    assert [row.get("apart") for row in rows] == [True, None]
+    async with opened(kind, tmp_path) as (store, _):
+        assert same(await kind.get(store, "run"), LARGE)
+
+
+async def test_runs_that_have_to_go_take_their_payloads_along(tmp_path: Path) -> None:
+    async with opened(Archive(), tmp_path) as (store, blobs):
+        for name in ("a", "b", "c"):
+            await store.put(ended(name, {**LARGE, "of": name}), 2)
+        two = blobs.size
+        assert [(await store.get(name)).payload["of"] for name in ("b", "c")] == ["b", "c"]
+        assert await store.put(ended("d", LARGE), 0) == ["b", "c", "d"]
+
+        assert two == 2 * len(codec.encode({**LARGE, "of": "a"}))
+        assert blobs.size == 0
+
+
+async def test_a_run_that_is_put_again_with_less_needs_its_payload_no_more(tmp_path: Path) -> None:
+    async with opened(Archive(), tmp_path) as (store, blobs):
+        for payload, size in ((LARGE, len(TEXT)), (LARGE, len(TEXT)), (SMALL, 0)):
+            await store.put(ended("run", payload), 10)
+            assert same((await store.get("run")).payload, payload)
+            assert blobs.size == size
+
+
+async def test_a_run_is_described_although_its_payload_is_gone(tmp_path: Path) -> None:
+    async with opened(Archive(), tmp_path) as (store, blobs):
+        await store.put(ended("run", LARGE), 10)
+        await POOL.call(blobs._object(KEPT.sha256).unlink)
+
+        assert await store.get("run", whole=False) == ended("run", KEPT)
 
 
 async def test_a_result_keeps_its_id_and_a_repeated_write_its_first_payload(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.contract.archive import ArchiveContract, run
 from tests.contract.blobs import BlobContract
 from tests.contract.checkpoints import mark, rows_of, shown
 from tests.durability.lost_answers import take_over
+from yukta_rx.durability.postgres.archive import PostgresExecutionArchiveStore
 from yukta_rx.durability.postgres.blobs import PostgresBlobStore
 from yukta_rx.durability.postgres.checkpoints import PostgresNodeCheckpointStore
 from yukta_rx.durability.stores.blobs import Owner, blob_of
@@ -151,3 +153,76 @@ async def test_a_blob_that_comes_and_one_that_goes_wait_for_each_other(postgres)
         await blobs.forget(Owner("s", f"new {turn}"))
     assert blobs.size == 0
     assert await postgres.fetchval("SELECT count(*) FROM blob") == 0
+
+
+# --- recent runs ---------------------------------------------------------------------------------
+
+
+def archive_with_blobs(postgres: Database, limit: int = LIMIT) -> PostgresExecutionArchiveStore:
+    blobs = PostgresBlobStore(postgres, POOL.call)
+    return PostgresExecutionArchiveStore(postgres, blobs=blobs, claim_bytes=limit)
+
+
+async def blobs_of(postgres: Database) -> tuple[int, int]:
+    """How many blobs and owners there are."""
+    counts = [
+        await postgres.fetchval(f"SELECT count(*) FROM {table}") for table in ("blob", "blob_owner")
+    ]
+    return counts[0], counts[1]
+
+
+class TestArchiveApart(ArchiveContract):
+    """Recent runs, each with its start payload apart."""
+
+    @pytest.fixture
+    async def store(self, postgres: Database) -> PostgresExecutionArchiveStore:
+        return archive_with_blobs(postgres, 1)
+
+
+async def test_large_start_payloads_are_apart_of_their_rows_and_go_with_their_runs(
+    postgres,
+) -> None:
+    payloads = {"a": LARGE, "b": LARGE, "c": {"small": 1}, "d": blob_of(b"no blob of ours")}
+    async with archive_with_blobs(postgres) as store:
+        for name, one in payloads.items():
+            await store.put(run(name, one), 10)
+        assert await blobs_of(postgres) == (2, 3)
+    rows = await postgres.fetch("SELECT run FROM execution_archive")
+    assert all(len(row["run"]) < LIMIT for row in rows)
+    async with archive_with_blobs(postgres) as store:
+        await store.start()
+        for name, one in payloads.items():
+            assert await store.get(name) == run(name, one)
+        await store.remove("d")
+        assert await store.put(run("e"), 3) == ["a"]
+        assert await blobs_of(postgres) == (1, 1)
+        assert await store.put(run("f"), 1) == ["b", "c", "e"]
+        assert await blobs_of(postgres) == (0, 0)
+
+
+async def test_a_start_payload_that_is_gone_is_named_and_its_run_is_still_described(
+    postgres,
+) -> None:
+    kept = blob_of(codec.encode(LARGE))
+    async with archive_with_blobs(postgres) as store:
+        await store.put(run("a", LARGE), 10)
+        await postgres.change(lambda made: made.execute("DELETE FROM blob"))
+
+        told = f"start payload of run a: blob {kept.sha256} of {kept.size} bytes is missing"
+        with pytest.raises(StoreUnavailableError, match=told):
+            await store.get("a")
+        assert await store.get("a", whole=False) == run("a", kept)
+        assert not store.quarantined
+    with pytest.raises(StoreUnavailableError, match="no store of blobs"):
+        await PostgresExecutionArchiveStore(postgres).get("a")
+
+
+async def test_what_a_crash_left_behind_of_a_run_goes_at_the_start(postgres) -> None:
+    async with archive_with_blobs(postgres) as store:
+        await store.put(run("a", LARGE), 10)
+        await PostgresBlobStore(postgres, POOL.call).put(Owner("archive", "gone"), b"left")
+        assert await blobs_of(postgres) == (2, 2)
+        await store.start()
+
+        assert await blobs_of(postgres) == (1, 1)
+        assert await store.get("a") == run("a", LARGE)

@@ -479,10 +479,29 @@ async def _write_archive(path: Path) -> None:
         await store.remove(NEXT)
 
 
-async def _read_archive(path: Path) -> Any:
-    async with FileExecutionArchiveStore(path) as store:
+async def _read_archive(path: Path, **apart: Any) -> Any:
+    async with FileExecutionArchiveStore(path, **apart) as store:
         assert not store.quarantined
         return [plain(await store.get(name)) for name in await store.ids()]
+
+
+async def _write_archive_with_blobs(path: Path) -> None:
+    async with FileExecutionArchiveStore(path, **_apart(path)) as store:
+        for name, payload in ((RUN, dict(LARGE)), (OTHER, None)):
+            run = ArchivedRun(
+                execution_id=name,
+                session_id="Shop",
+                definition=definition(),
+                lineage="l-1",
+                payload=payload,
+                status=TaskStatus.SUCCESS,
+                ended_at=NOON,
+            )
+            await store.put(run, 10)
+
+
+async def _read_archive_with_blobs(path: Path) -> Any:
+    return await _read_archive(path, **_apart(path))
 
 
 def _message(number: int, payload: Any, **more: Any) -> Message:
@@ -722,6 +741,7 @@ FORMS: Final = (
         ("request", "signal", "answer"),
     ),
     Form("archive", _write_archive, _read_archive, ("run",)),
+    Form("archive-blobs", _write_archive_with_blobs, _read_archive_with_blobs, ("run",)),
     Form("results", _write_results, _read_results, ("result",)),
     Form("results-blobs", _write_results_with_blobs, _read_results_with_blobs, ("result",)),
     Form("events", _write_events, _read_events, ("event",)),

@@ -81,7 +81,7 @@ class Recorded:
         # What is being read stays.
         archive.pin(execution_id)
         try:
-            run = await archive.find(execution_id)
+            run = await archive.find(execution_id, whole=False)
             feeds = _feeds(await self._ran(execution_id, run, state), execution_id, node_id)
             await archive.gathered(execution_id, node_id)
             found = (await archive.states(execution_id)).get(node_id)

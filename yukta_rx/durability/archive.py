@@ -90,7 +90,7 @@ class ExecutionArchive:
         await self._checkpoints.start()
         for execution_id in await self._store.ids():
             self._kept.add(execution_id)
-            run = await self._store.get(execution_id)
+            run = await self._store.get(execution_id, whole=False)
             if run is not None:
                 self._uses_lineage(execution_id, run.lineage)
         return self
@@ -203,9 +203,13 @@ class ExecutionArchive:
         """Whether a run, live or ended, can be run again."""
         return execution_id in self._live or execution_id in self._kept
 
-    async def find(self, execution_id: str) -> ArchivedRun | None:
-        """A run, live or ended; None if it is not kept."""
-        return self._live.get(execution_id) or await self._store.get(execution_id)
+    async def find(self, execution_id: str, *, whole: bool = True) -> ArchivedRun | None:
+        """A run, live or ended, None if it is not kept; without `whole` any payload.
+
+        Raises:
+            StoreUnavailableError: it cannot be read; names the payload if that is missing.
+        """
+        return self._live.get(execution_id) or await self._store.get(execution_id, whole=whole)
 
     async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
         """What is recorded of each node of a run."""

@@ -348,7 +348,9 @@ async def _restart_in_files(opening: Opening) -> dict[str, Any]:
     enter = opening.stack.enter_async_context
     return {
         "checkpoints": outputs,
-        "archive": await opening.started(FileExecutionArchiveStore(folder.path, meters=meters)),
+        "archive": await opening.started(
+            FileExecutionArchiveStore(folder.path, meters=meters, **claims)
+        ),
         "input_requests": await opening.stack.enter_async_context(
             FileInputRequestStore(folder.path, meters=meters)
         ),

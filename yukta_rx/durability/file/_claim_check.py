@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from yukta_rx.durability.stores.blobs import Owner, claim, opened
+from yukta_rx.durability.stores.blobs import Owner, claim, opened_as
 from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.model.codec import Blob
 
@@ -76,15 +76,7 @@ class ClaimCheck:
         Raises:
             StoreUnavailableError: it is missing or damaged, or cannot be read; names the blob.
         """
-        if not isinstance(payload, Blob):
-            raise StoreUnavailableError(f"{what} is kept apart, and its line does not say where")
-        if self._blobs is None:
-            told = f"{what} is blob {payload.sha256}, and there is no store of blobs"
-            raise StoreUnavailableError(told, sha256=payload.sha256)
-        try:
-            return await opened(self._blobs, payload)
-        except StoreUnavailableError as error:
-            raise StoreUnavailableError(f"{what}: {error.detail}", **error.members) from error
+        return await opened_as(self._blobs, payload, what)
 
     async def forget(self, run: str) -> None:
         """A run needs nothing any more. What cannot be removed goes at the next start."""

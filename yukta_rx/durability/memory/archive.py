@@ -28,7 +28,7 @@ class MemoryExecutionArchiveStore:
             del runs[execution_id]
         return gone
 
-    async def get(self, execution_id: str) -> ArchivedRun | None:
+    async def get(self, execution_id: str, *, whole: bool = True) -> ArchivedRun | None:
         """A run, None if it is not kept."""
         return self._runs.get(execution_id)
 

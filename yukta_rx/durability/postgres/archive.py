@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self, TypeAlias
+import logging
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.stores.archive import ArchivedRun
+from yukta_rx.durability.stores.blobs import Owner, claim, opened_as
 from yukta_rx.durability.stores.rows import from_row, to_row
-from yukta_rx.errors import YuktaError
+from yukta_rx.errors import StoreUnavailableError, YuktaError
 from yukta_rx.model import codec
+from yukta_rx.model.codec import Blob
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import asyncpg
 
+    from yukta_rx.durability.postgres.blobs import PostgresBlobStore
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.durability.stores.quarantine import Quarantined
     from yukta_rx.metrics import Meters
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+
+log = logging.getLogger(__name__)
+
+STORE: Final = "archive"
+"""As the owner of blobs."""
 
 _UNREADABLE: Final = (
     *(YuktaError, KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError),
@@ -47,7 +57,9 @@ WITH gone AS (
         SELECT place FROM execution_archive WHERE part = $1
         ORDER BY place DESC OFFSET $2 LIMIT 1)
     RETURNING execution_id, place)
-SELECT execution_id FROM gone ORDER BY place
+SELECT execution_id, EXISTS (
+    SELECT FROM blob_owner WHERE part = $1 AND store = $3 AND run = gone.execution_id) AS apart
+FROM gone ORDER BY place
 """
 
 _GET: Final = "SELECT run FROM execution_archive WHERE part = $1 AND execution_id = $2"
@@ -57,23 +69,54 @@ _IDS: Final = "SELECT execution_id FROM execution_archive WHERE part = $1 ORDER 
 _REMOVE: Final = "DELETE FROM execution_archive WHERE part = $1 AND execution_id = $2"
 
 
+class _Put(NamedTuple):
+    """A run that is to be kept.
+
+    Attributes:
+        column: its id as it stands in its table.
+        text: its row.
+        retain: so many runs are kept.
+        owner: who needs what is kept apart of it.
+        apart: that, by its hash.
+    """
+
+    column: str
+    text: str
+    retain: int
+    owner: Owner
+    apart: Mapping[str, bytes]
+
+
 class PostgresExecutionArchiveStore:
     """See `ExecutionArchiveStore`.
 
     Args:
         database: where they are.
         meters: where rows are counted that cannot be read.
+        blobs: keeps start payloads that are too large for a row; None keeps all in their rows.
+        claim_bytes: size from which on a payload is; 0 for none.
     """
 
     durable = True
 
-    def __init__(self, database: Database, *, meters: Meters | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        meters: Meters | None = None,
+        blobs: PostgresBlobStore | None = None,
+        claim_bytes: int = 0,
+    ) -> None:
         self._database = database
-        self._quarantine = Quarantine("archive", meters)
-        self._put: Together[tuple[str, str, int], Sequence[str]] = Together(self._put_all)
+        self._blobs = blobs
+        self._claim_bytes = claim_bytes if blobs is not None else 0
+        self._quarantine = Quarantine(STORE, meters)
+        self._put: Together[_Put, Sequence[str]] = Together(self._put_all)
 
     async def start(self) -> None:
-        """Nothing to read."""
+        """Forget what a crash left behind of runs that are not kept."""
+        if self._blobs is not None:
+            await self._blobs.keep(STORE, await self.ids())
 
     async def close(self) -> None:
         """Write what waits."""
@@ -94,39 +137,81 @@ class PostgresExecutionArchiveStore:
 
     async def put(self, run: ArchivedRun, retain: int) -> Sequence[str]:
         """Keep a run among the newest `retain`; the ids of those that had to go."""
-        text = codec.encode(to_row(run)).decode()
-        return await self._put((stored(run.execution_id), text, max(0, retain)))
+        name, text, apart = run.execution_id, codec.encode(to_row(run)), {}
+        data = self._claimed(run, len(text))
+        if data is not None and self._blobs is not None:
+            blob = (await self._blobs.named({0: data}))[0]
+            row = to_row(replace(run, payload=blob))
+            text, apart = codec.encode({"apart": True, **row}), {blob.sha256: data}
+        asked = _Put(stored(name), text.decode(), max(0, retain), Owner(STORE, name), apart)
+        return await self._put(asked)
 
-    async def _put_all(self, asked: Sequence[tuple[str, str, int]]) -> Sequence[Sequence[str]]:
+    def _claimed(self, run: ArchivedRun, size: int) -> bytes | None:
+        """The text of a start payload that has to be kept apart; None for others."""
+        if not self._claim_bytes or (size <= self._claim_bytes and type(run.payload) is not Blob):
+            return None
+        return claim(run.payload, self._claim_bytes)
+
+    async def _put_all(self, asked: Sequence[_Put]) -> Sequence[Sequence[str]]:
         database = self._database
-        runs: dict[str, str] = {}
-        for column, text, _ in asked:
+        runs: dict[str, _Put] = {}
+        for one in asked:
             # The last one counts, also as to its place.
-            runs.pop(column, None)
-            runs[column] = text
-        given = (database.part, database.epoch, list(runs), list(runs.values()))
-        retain = asked[-1][2]
+            runs.pop(one.column, None)
+            runs[one.column] = one
+        texts = [one.text for one in runs.values()]
+        apart = {one.owner: one.apart for one in runs.values() if one.apart}
+        retain = asked[-1].retain
 
-        async def work(made: Connection) -> list[str]:
+        async def work(made: Connection) -> tuple[int, Sequence[asyncpg.Record]]:
             # Two that look at once for what has to go would each miss the other's.
             await made.execute("SELECT pg_advisory_xact_lock($1, $2)", _TURN, database.part)
-            await made.execute(_PUT, *given)
-            gone = await made.fetch(_TRIM, database.part, retain)
-            return [named(row["execution_id"]) for row in gone]
+            fresh = 0
+            if apart and self._blobs is not None:
+                fresh = await self._blobs.put_with(made, apart)
+            await made.execute(_PUT, database.part, database.epoch, list(runs), texts)
+            return fresh, await made.fetch(_TRIM, database.part, retain, STORE)
 
-        gone = await database.write(work)
+        fresh, rows = await database.write(work)
+        if self._blobs is not None:
+            self._blobs.size += fresh
+        gone = [named(row["execution_id"]) for row in rows]
+        await self._forget([name for name, row in zip(gone, rows, strict=True) if row["apart"]])
         return [*((),) * (len(asked) - 1), gone]
 
-    async def get(self, execution_id: str) -> ArchivedRun | None:
+    async def _forget(self, runs: Sequence[str]) -> None:
+        """Let go of the payloads of runs that are not kept any more."""
+        if self._blobs is None:
+            return
+        for name in runs:
+            try:
+                await self._blobs.forget(Owner(STORE, name))
+            except YuktaError as error:
+                log.warning("the start payload of run %s is removed later: %s", name, error)
+
+    async def get(self, execution_id: str, *, whole: bool = True) -> ArchivedRun | None:
         """A run, None if it is not kept, or cannot be read."""
-        text = await self._database.fetchval(_GET, self._database.part, stored(execution_id))
+        whose = (self._database.part, stored(execution_id))
+        text = await self._database.fetchval(_GET, *whose)
         if text is None:
             return None
         try:
-            return from_row(ArchivedRun, codec.decode(text.encode()))
+            row = codec.decode(text.encode())
+            run = from_row(ArchivedRun, row)
         except _UNREADABLE as error:
             self._quarantine.add(f"execution_archive, run {execution_id}", str(error))
             return None
+        if not whole or row.get("apart") is not True:
+            return run
+        what = f"the start payload of run {execution_id}"
+        try:
+            payload = await opened_as(self._blobs, run.payload, what)
+        except StoreUnavailableError:
+            if await self._database.fetchval(_GET, *whose) is None:
+                # It had to go meanwhile.
+                return None
+            raise
+        return replace(run, payload=payload)
 
     async def ids(self) -> Sequence[str]:
         """The ids of all that are kept, the oldest first."""
@@ -137,3 +222,4 @@ class PostgresExecutionArchiveStore:
         """Forget a run."""
         whose = (self._database.part, stored(execution_id))
         await self._database.write(lambda made: made.execute(_REMOVE, *whose))
+        await self._forget([execution_id])

@@ -58,13 +58,12 @@ async def restart(opening: Opening) -> dict[str, Any]:
 
     database, meters = await opening.database(), opening.meters
     enter = opening.stack.enter_async_context
-    outputs = PostgresNodeCheckpointStore(
-        database,
-        blobs=PostgresBlobStore(database, opening.offload),
-        claim_bytes=opening.settings.payload.claim_check_bytes,
-        meters=meters,
-    )
-    archive = PostgresExecutionArchiveStore(database, meters=meters)
+    claims: dict[str, Any] = {
+        "blobs": PostgresBlobStore(database, opening.offload),
+        "claim_bytes": opening.settings.payload.claim_check_bytes,
+    }
+    outputs = PostgresNodeCheckpointStore(database, meters=meters, **claims)
+    archive = PostgresExecutionArchiveStore(database, meters=meters, **claims)
     return {
         "checkpoints": outputs,
         "archive": await opening.started(archive),

@@ -55,13 +55,16 @@ class ExecutionArchiveStore(Protocol):
         A4. `ids` is ordered, the oldest first.
         A5. `remove` forgets a run, and no other; it may be called again.
         A6. A failure raises; no answer is never taken for "there is none".
+
+    A start payload that is kept apart goes with its run. It is read by a `get` of the whole run
+    only, which raises `StoreUnavailableError` and names it if it is missing or damaged.
     """
 
     async def put(self, run: ArchivedRun, retain: int) -> Sequence[str]:
         """Keep a run among the newest `retain`; the ids of those that had to go."""
 
-    async def get(self, execution_id: str) -> ArchivedRun | None:
-        """A run, None if it is not kept."""
+    async def get(self, execution_id: str, *, whole: bool = True) -> ArchivedRun | None:
+        """A run, None if it is not kept; unless `whole`, its payload may be anything."""
 
     async def ids(self) -> Sequence[str]:
         """The ids of all that are kept."""

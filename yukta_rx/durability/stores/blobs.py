@@ -124,3 +124,20 @@ async def opened(blobs: BlobStore, blob: Blob) -> Any:
         StoreUnavailableError: it is missing or damaged, or cannot be read.
     """
     return codec.decode(await blobs.get(blob))
+
+
+async def opened_as(blobs: BlobStore | None, payload: Any, what: str) -> Any:
+    """The payload that stands for itself somewhere as a `Blob`; `what` names it where that fails.
+
+    Raises:
+        StoreUnavailableError: it is missing or damaged, or cannot be read; names the blob.
+    """
+    if not isinstance(payload, Blob):
+        raise StoreUnavailableError(f"{what} is kept apart, and its line does not say where")
+    if blobs is None:
+        told = f"{what} is blob {payload.sha256}, and there is no store of blobs"
+        raise StoreUnavailableError(told, sha256=payload.sha256)
+    try:
+        return await opened(blobs, payload)
+    except StoreUnavailableError as error:
+        raise StoreUnavailableError(f"{what}: {error.detail}", **error.members) from error

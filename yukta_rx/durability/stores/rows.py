@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import msgspec
 
+from yukta_rx.model.codec import Blob
 from yukta_rx.model.workflow import WorkflowDefinition
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def _given(kind: type[msgspec.Struct], row: Mapping[str, Any]) -> dict[str, Any]
 
 def _plain(value: Any) -> Any:
     match value:
+        case Blob():
+            # A payload, or what stands for one.
+            return value
         case datetime():
             return value.astimezone(UTC).isoformat()
         case msgspec.Struct():
