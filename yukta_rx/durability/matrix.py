@@ -172,7 +172,7 @@ _KINDS: Final = (
         "queued-starts",
         "queued starts",
         ("execution-log", "session"),
-        "Whoever waited has to start again. It needs both stores durable: it is of a saved workflow.",
+        "Whoever waited has to start again. Needs both stores durable, for the saved workflow.",
         "They go on in their order; slots are counted anew.",
     ),
     _Kind(
