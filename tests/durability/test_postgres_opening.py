@@ -102,8 +102,19 @@ async def test_the_schema_is_made_at_start_or_its_absence_is_told(postgres_schem
         async with opened(url, YUKTA_POSTGRES_MIGRATE_ON_START="false", **kv) as stores:
             assert stores.database.epoch == 2
 
-    assert told.startswith("yukta.postgres.migration-url: ")
+    assert told.startswith("yukta.postgres.url: ")
     assert "run `yukta db upgrade`" in told
+
+
+async def test_an_address_for_the_migration_is_told_where_that_is_what_is_wrong(
+    postgres_schema,
+) -> None:
+    kv = {"YUKTA_KV_STORE_TYPE": "postgres", "profile": "memory"}
+    nowhere = "postgresql://postgres@127.0.0.1:1/postgres"
+    async with empty_database(postgres_schema) as url:
+        told = await refusal(opened(url, YUKTA_POSTGRES_MIGRATION_URL=nowhere, **kv))
+
+    assert told.startswith("yukta.postgres.migration-url: ")
 
 
 async def test_a_database_of_a_newer_version_is_left_alone(postgres, postgres_schema) -> None:

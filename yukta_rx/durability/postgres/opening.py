@@ -70,7 +70,8 @@ async def open_database(
     try:
         await _bring_up_to_date(at, settings, offload)
     except StoreUnavailableError as error:
-        raise about("migration-url", error) from error
+        own = _url(settings.postgres.migration_url or settings.postgres.url) != url
+        raise about("migration-url" if own else "url", error) from error
     lock = PartitionLock(
         database,
         f"{instance} ({socket.gethostname()}, pid {os.getpid()})",
