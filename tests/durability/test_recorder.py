@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -192,3 +193,23 @@ async def test_what_a_trigger_waits_for_is_the_row_of_all_it_gave() -> None:
     assert before == []
     assert [len(row) for row in await scene.rows("in")] == [2]
     assert node.written() is None
+
+
+@virtual_time
+async def test_a_wait_for_a_write_may_be_given_up_before_it_has_begun() -> None:
+    scene = Scene(delay=1.0)
+    node = scene.node("in", by_input=False)
+    node.add(None, [IN[0]])
+    written = node.written()
+    assert written is not None
+    assert not asyncio.iscoroutine(written)
+    waiting = scene.tasks.spawn(_await(written), "wait")
+    waiting.cancel()
+    await scene.tasks.ended()
+    # What is never awaited would be a warning here, which fails the test.
+    del written, waiting
+    gc.collect()
+
+
+async def _await(written: Any) -> None:
+    await written

@@ -25,7 +25,7 @@ from yukta_rx.errors import YuktaError
 from yukta_rx.model.weight import weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 
     from yukta_rx.durability.stores.checkpoints import NodeCheckpointStore
     from yukta_rx.model.message import Message
@@ -223,9 +223,10 @@ class NodeRecorder:
         except YuktaError as error:
             self._not_written(error)
             return None
-        return None if written is None else self._until(written)
+        return None if written is None else _Until(self, written)
 
-    async def _until(self, written: Awaitable[None]) -> None:
+    async def until(self, written: Awaitable[None]) -> None:
+        """Wait for a write, which may fail."""
         try:
             await written
         except YuktaError as error:
@@ -383,3 +384,16 @@ def _counted(inputs: Sequence[_Input], batches: Iterable[Batch]) -> Listed:
                     counts[known] += 1
                     break
     return tuple((one.message_id, counts[one.message_id]) for one in inputs)
+
+
+class _Until:
+    """Waits for a write once somebody awaits it; who would may be cancelled before that."""
+
+    __slots__ = ("_recorder", "_written")
+
+    def __init__(self, recorder: NodeRecorder, written: Awaitable[None]) -> None:
+        self._recorder = recorder
+        self._written = written
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._recorder.until(self._written).__await__()
