@@ -49,7 +49,10 @@ names = pytest.mark.parametrize("name", STORES)
 
 def seen(state: Any) -> Any:
     """All that a state holds, in its order."""
-    held = {key: list(value.items()) for key, value in vars(state).items()}
+    held = {
+        key: list(value.items()) if isinstance(value, dict) else sorted(value)
+        for key, value in vars(state).items()
+    }
     if "_early" in held:
         # Nothing kept for a node is the same as no node.
         nodes = {line: {n: q for n, q in of.items() if q} for line, of in held["_early"]}
