@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from yukta_rx.control.continuation import Continuation
+from yukta_rx.control.restart import CURRENT, SAME
 from yukta_rx.control.resume_plan import ResumePlan, not_recoverable, plan_resume
 from yukta_rx.control.start_request import StartRequest
 from yukta_rx.durability.stores.archive import ArchivedRun
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
     from yukta_rx.model.execution_log import RunStarted
     from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.clock import LoopClock
-
-SAME: Final = "same"
-CURRENT: Final = "current"
 
 log = logging.getLogger(__name__)
 

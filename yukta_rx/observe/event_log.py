@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from yukta_rx.durability.stores.events import StoredEvent, known_epochs
-from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.errors import UnserialisablePayloadError, YuktaError
 from yukta_rx.observe.event_ids import base36
 from yukta_rx.observe.frames import showable
 from yukta_rx.observe.write_behind import WriteBehind
@@ -167,7 +167,8 @@ class EventLog:
         try:
             self.oldest = await self._store.trim(kept.stored_events, before)
         except Exception as error:
-            log.warning("old events are not removed, it is tried again later: %s", error)
+            told = "old events are not removed, it is tried again later: %s"
+            log.warning(told, error, exc_info=not isinstance(error, YuktaError))
             return
         self._epochs = known_epochs(self._epochs, self.oldest)
 

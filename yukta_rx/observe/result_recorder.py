@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
-from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
+from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError, YuktaError
 from yukta_rx.model.result_lines import encode_result
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.observe.frames import showable
@@ -179,7 +179,11 @@ class ResultRecorder:
             try:
                 upto = await self._store.cut(execution_id, last - most)
             except Exception as error:
-                log.warning("old results of run %s stay for now: %s", execution_id, error)
+                told, defect = (
+                    "old results of run %s stay for now: %s",
+                    not isinstance(error, YuktaError),
+                )
+                log.warning(told, execution_id, error, exc_info=defect)
                 return
             self._cuts[execution_id] = upto, max(upto + most, last) + most // 4 + 1
             if upto > gone:
@@ -198,7 +202,8 @@ class ResultRecorder:
         try:
             await self._store.trim(kept.stored_runs, before)
         except Exception as error:
-            log.warning("old results are not removed, it is tried again later: %s", error)
+            told = "old results are not removed, it is tried again later: %s"
+            log.warning(told, error, exc_info=not isinstance(error, YuktaError))
         self._ended = 0
 
     # -- back again

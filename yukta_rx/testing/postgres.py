@@ -10,6 +10,7 @@ Feature: DUR-04.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import pwd
 import shutil
@@ -26,6 +27,8 @@ from yukta_rx.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+log = logging.getLogger(__name__)
 
 URL: Final = "YUKTA_TEST_POSTGRES_URL"
 KIND: Final = "YUKTA_TEST_PG"
@@ -204,7 +207,8 @@ def _in_docker(stack: ExitStack) -> str | None:
 
     try:
         container = stack.enter_context(PostgresContainer("postgres:18-alpine", driver=None))
-    except Exception:
+    except Exception as error:
+        log.warning("no PostgreSQL in a container: %s", error)
         return None
     return str(container.get_connection_url())
 
