@@ -88,8 +88,8 @@ def dumps_plain(value: Any) -> bytes:
     data = _fast(value)
     if data is None:
         data = _slow(value, plain=True)
-    for raw, escape in _LINE_BREAKS:
-        if data.find(raw) >= 0:
+    if not data.isascii():
+        for raw, escape in _LINE_BREAKS:
             data = data.replace(raw, escape)
     return data
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -17,6 +17,9 @@ from yukta_rx.errors import BadRequestError
 from yukta_rx.model import codec
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.model.times import rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SCHEDULER: Final = "scheduler"
 """The stream of what was done to the scheduler."""
@@ -53,10 +56,15 @@ class LogEvent(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     def as_dict(self) -> dict[str, Any]:
         """Return the event as the history of a run shows it: camelCase, absent members left out."""
         shown: dict[str, Any] = {"type": self.TYPE}
-        for name in self.__struct_fields__:
+        for name, key, form in _members(type(self)):
             value = getattr(self, name)
-            if value is not None and name not in self.HIDDEN:
-                shown[_camel(name)] = rfc3339(value) if name in _TIMES else _plain(name, value)
+            if value is None or name in self.HIDDEN:
+                continue
+            if name in _TIMES:
+                value = rfc3339(value)
+            elif form is not None:
+                value = form(value)
+            shown[key] = value
         if (status := self.shown_status()) is not None:
             shown["status"] = status
         return shown
@@ -257,10 +265,10 @@ def encode_event(event: LogEvent) -> bytes:
         UnserialisablePayloadError: a part cannot be written exactly; `pointer` names it.
     """
     written: dict[str, Any] = {"type": event.TYPE}
-    for name in event.__struct_fields__:
+    for name, key, form in _members(type(event)):
         value = getattr(event, name)
         if value is not None:
-            written[_camel(name)] = _instant(value) if name in _TIMES else _plain(name, value)
+            written[key] = value if form is None else form(value)
     return codec.encode(written)
 
 
@@ -294,10 +302,19 @@ def _instant(time: datetime) -> str:
     return time.astimezone(UTC).isoformat()
 
 
-def _plain(name: str, value: Any) -> Any:
-    if isinstance(value, TaskStatus):
-        return str(value)
-    return list(value) if name == "breakpoints" else value
+_FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "time": _instant,
+    "expires_at": _instant,
+    "status": str,
+    "breakpoints": list,
+}
+"""How members are written that are not plain JSON."""
+
+
+@cache
+def _members(kind: type[LogEvent]) -> tuple[tuple[str, str, Callable[[Any], Any] | None], ...]:
+    """The members of an event, each with its written name and what makes its written form."""
+    return tuple((name, _camel(name), _FORMS.get(name)) for name in kind.__struct_fields__)
 
 
 @cache

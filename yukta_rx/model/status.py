@@ -6,10 +6,22 @@ Feature: ENG-06.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final, Self
+
+TERMINAL_RANK: Final = 3
+_OPEN_RANKS: Final = {"PENDING": 0, "QUEUED": 1, "RUNNING": 2}
 
 
 class TaskStatus(StrEnum):
-    """Where a run or a node stands; every status from SUCCESS on is terminal."""
+    """Where a run or a node stands; every status from SUCCESS on is terminal.
+
+    Attributes:
+        rank: place in the order PENDING 0, QUEUED 1, RUNNING 2; 3 for every terminal status.
+        terminal: whether nothing can follow.
+    """
+
+    rank: int
+    terminal: bool
 
     PENDING = "PENDING"
     QUEUED = "QUEUED"
@@ -24,19 +36,13 @@ class TaskStatus(StrEnum):
     UPSTREAM_FAILED = "UPSTREAM_FAILED"
     ABORTED = "ABORTED"
 
-    @property
-    def rank(self) -> int:
-        """Place in the order PENDING 0, QUEUED 1, RUNNING 2; 3 for every terminal status."""
-        return _OPEN_RANKS.get(self, TERMINAL_RANK)
-
-    @property
-    def terminal(self) -> bool:
-        """Whether nothing can follow."""
-        return self not in _OPEN_RANKS
-
-
-TERMINAL_RANK = 3
-_OPEN_RANKS = {TaskStatus.PENDING: 0, TaskStatus.QUEUED: 1, TaskStatus.RUNNING: 2}
+    def __new__(cls, name: str) -> Self:
+        """Make the status of a name; its attributes are asked for often, so they are laid down."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.rank = _OPEN_RANKS.get(name, TERMINAL_RANK)
+        member.terminal = member.rank == TERMINAL_RANK
+        return member
 
 
 def advance(current: TaskStatus, new: TaskStatus) -> TaskStatus:

@@ -18,5 +18,6 @@ def rfc3339(time: datetime) -> str:
     """
     if time.tzinfo is None:
         raise ValueError("a time without a zone cannot be written as RFC 3339")
-    text = time.astimezone(UTC).isoformat(timespec="milliseconds")
-    return text.removesuffix("+00:00") + "Z"
+    if time.tzinfo is not UTC:
+        time = time.astimezone(UTC)
+    return time.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
