@@ -516,16 +516,20 @@ class Meters(Collector):
             raise ValueError(f"no {kind.value} {name} is declared")
         if set(labels) != set(meter.labels):
             raise ValueError(f"{name} has the labels {meter.labels}, not {tuple(labels)}")
-        values = tuple(_fit(labels[label]) for label in meter.labels)
+        values = tuple([_fit(labels[label]) for label in meter.labels])
         known = self._series[name]
-        if values not in known and len(known) >= MAX_SERIES:
-            values = (OTHER,) * len(values)
-        return known.setdefault(values, _Series(keeps=kind is Kind.COUNTER))
+        series = known.get(values)
+        if series is None:
+            if len(known) >= MAX_SERIES:
+                values = (OTHER,) * len(values)
+            series = known.setdefault(values, _Series(keeps=kind is Kind.COUNTER))
+        return series
 
 
 def _fit(value: str) -> str:
     """A label value that fits the page: not too long, and without halves of surrogate pairs."""
-    return str(value)[:MAX_LABEL].encode("utf-8", "replace").decode()
+    text = str(value)[:MAX_LABEL]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 class MeterFamily(Metric):
