@@ -14,6 +14,7 @@ from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import asyncpg
 import pytest
 
 from tests.durability.conftest import postgres, postgres_schema, postgres_server
@@ -22,7 +23,7 @@ from yukta_rx.config.load import load_settings
 from yukta_rx.control.commands import Recover, RestartFromNode, RestartWorkflow, SetLimits
 from yukta_rx.control.handles import Execution
 from yukta_rx.durability.postgres.fence import raise_epoch
-from yukta_rx.errors import ConflictError
+from yukta_rx.errors import ConflictError, StaleLeaderError
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor, trigger
 from yukta_rx.plugins.registry import PluginRegistry
@@ -235,6 +236,48 @@ async def test_starts_that_waited_go_on_in_their_order_under_their_ids(engine) -
             "s", "w", {"count": 1, "yukta.priority": 3}, idempotency_key="key-3"
         )
         assert replayed.execution_id == waiting[1].execution_id
+
+
+WAITING = "SELECT pid FROM pg_locks WHERE NOT granted AND relation = $1::regclass"
+"""Whose write waits for a table."""
+
+
+@pytest.mark.parametrize("table", ["execution_log", "queued_start"])
+async def test_a_start_that_was_cut_in_one_of_its_writes_never_was(
+    engine, postgres_schema, table
+) -> None:
+    HELD.add(0)
+    settings = {"execution.max-concurrent": 1}
+    async with engine(**settings) as before:
+        first = await before.start("s", LINE)
+        await before.history.settled()
+        async with asyncpg.create_pool(postgres_schema, min_size=2, max_size=2) as pool:
+            locking, crashing = await pool.acquire(), await pool.acquire()
+            async with locking.transaction():
+                # Whichever write needs the table waits; what came before it is written.
+                await locking.execute(f"LOCK TABLE {table} IN EXCLUSIVE MODE")
+                asked = {"idempotency_key": "k", "patience": 0}
+                cut = asyncio.ensure_future(before.start("s", "w", {"count": 1}, **asked))
+                while not await locking.fetch(WAITING, table):
+                    await asyncio.sleep(0.01)
+                part = before.stores.database.part
+                crash = asyncio.ensure_future(raise_epoch(crashing, part, "a crash"))
+                while not crash.done():
+                    await locking.fetch(f"SELECT pg_terminate_backend(pid) FROM ({WAITING})", table)
+                    await asyncio.sleep(0.01)
+            for made in (locking, crashing):
+                await pool.release(made)
+        with pytest.raises(StaleLeaderError):
+            await cut
+        for run in tuple(before._starter.live.values()):
+            run.stop(StopMode.KILL)
+
+    HELD.clear()
+    async with engine(**settings) as after:
+        assert listed(after) == {first.execution_id: "ABORTED"}
+        assert await after.stores.queued_starts.list() == []
+        again = await after.start("s", "w", {"count": 1}, idempotency_key="k")
+        assert await again.wait() is TaskStatus.SUCCESS
 
 
 async def test_limits_that_a_command_set_are_in_force_again(engine) -> None:

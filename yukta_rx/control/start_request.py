@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.durability.stores.queued_starts import QueuedStart
 from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.engine.sub_workflow import Descent
 from yukta_rx.model.trace_context import TRACEPARENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from yukta_rx.control.commands.breakpoint import SetBreakpoint
@@ -134,3 +136,20 @@ class Plan:
         """The recorded outputs that stand in for some nodes."""
         continuation = self.request.continuation
         return NO_REPLAY if continuation is None else continuation.replay
+
+    def queued(self, queued_at: datetime) -> QueuedStart:
+        """The start as it waits in a store, with all that it takes to plan it again."""
+        asked = self.request
+        own: dict[str, Any] = {"idempotencyKey": asked.idempotency_key}
+        own |= {"actor": asked.actor, "via": asked.via, "traceparent": asked.traceparent}
+        if (taken_up := asked.continuation) is not None and taken_up.source is not None:
+            own["continuation"] = {"source": taken_up.source, **taken_up.asked}
+        return QueuedStart(
+            execution_id=self.execution_id,
+            session_id=asked.session_id,
+            workflow_id=asked.workflow_id,
+            definition_version=self.prepared.version,
+            priority=asked.priority,
+            queued_at=queued_at,
+            request={**asked.body(), **own},
+        )

@@ -20,7 +20,6 @@ from yukta_rx.control.outlets import Outlets
 from yukta_rx.control.pending_start import PendingStart, Started, end_of
 from yukta_rx.control.planner import Planner
 from yukta_rx.control.start_request import Plan, StartRequest
-from yukta_rx.durability.stores.queued_starts import QueuedStart
 from yukta_rx.engine.interrupt import interrupt, is_calm
 from yukta_rx.engine.progress import new_counts
 from yukta_rx.engine.run import Run
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import Preparer
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.durability.archive import ExecutionArchive
+    from yukta_rx.durability.stores.queued_starts import QueuedStart
     from yukta_rx.engine.sub_workflow import ChildRequest
     from yukta_rx.model.execution_log import IdempotencyKey
     from yukta_rx.model.results import ResultEvent
@@ -243,33 +243,29 @@ class Starter:
     async def _record(self, plan: Plan, ticket: Ticket) -> IdempotencyKey | None:
         """Write down that the start was admitted, before anybody is told its id.
 
+        The row of one that waits comes first, and means nothing without the start in the log: so
+        one write of the log decides whether there is such a start, its key and its place.
+
         Returns:
             None; or the request's key that stands for an earlier run, and nothing was written.
+
+        Raises:
+            YuktaError: it cannot be written, or was refused meanwhile; there is no such start.
         """
         # It may get its slot meanwhile; what began to wait is stored all the same, and claimed.
-        waits = ticket.waiting
-        known = await self.history.started(plan, self._settings.start.idempotency_ttl)
-        if known is not None or not waits:
-            return known
-        asked = plan.request
-        own: dict[str, Any] = {"idempotencyKey": asked.idempotency_key}
-        own |= {"actor": asked.actor, "via": asked.via}
-        own["traceparent"] = asked.traceparent
-        if (taken_up := asked.continuation) is not None and taken_up.source is not None:
-            own["continuation"] = {"source": taken_up.source, **taken_up.asked}
-        await self.scheduler.store(
-            ticket,
-            QueuedStart(
-                execution_id=plan.execution_id,
-                session_id=asked.session_id,
-                workflow_id=asked.workflow_id,
-                definition_version=plan.prepared.version,
-                priority=asked.priority,
-                queued_at=ticket.queued_at,
-                request={**asked.body(), **own},
-            ),
-        )
-        return None
+        if not ticket.waiting:
+            return await self.history.started(plan, self._settings.start.idempotency_ttl)
+        try:
+            await self.scheduler.store(ticket, plan.queued(ticket.queued_at))
+            # Who was refused meanwhile has no start that could be given an end.
+            ticket.check()
+            known = await self.history.started(plan, self._settings.start.idempotency_ttl)
+        except BaseException:
+            self._spawn(self.scheduler.forget(ticket), f"yukta forget {plan.execution_id}")
+            raise
+        if known is not None:
+            await self.scheduler.forget(ticket)
+        return known
 
     def _announce(self, plan: Plan, ticket: Ticket) -> bool:
         """Let a run be seen that waits for its slot; False if it does so no more."""

@@ -90,6 +90,12 @@ class Ticket:
         """Whether it waits for a slot."""
         return not self.granted.done()
 
+    def check(self) -> None:
+        """Raise what it was refused with, if it was."""
+        refused = self.granted.done() and not self.granted.cancelled() and self.granted.exception()
+        if refused:
+            raise refused
+
     def refuse(self, status: TaskStatus, error: YuktaError) -> None:
         """It gets no slot: its run ends with `status` because of `error`."""
         self.refused(status, error)

@@ -43,8 +43,9 @@ class Recovered:
 async def recover(events: ExecutionLogStore, queue: QueuedStartStore, now: datetime) -> Recovered:
     """Give every run that has no end one, unless it waits in the queue.
 
-    Doing it again changes nothing. A row of the queue whose run has an end is removed: the server
-    died between the two writes.
+    Doing it again changes nothing. A row of the queue whose run has an end is removed, and one
+    whose start the log does not have: it is written before the start, so the server died before
+    there was one, and nobody was told of it.
 
     Raises:
         StoreUnavailableError: a store gives no answer; what was written until then stands.

@@ -36,6 +36,9 @@ class QueuedStart(msgspec.Struct, frozen=True, kw_only=True):
 class QueuedStartStore(Protocol):
     """Keeps the starts that wait.
 
+    A row is put before the execution log has its start, and is removed if that is never written:
+    the log alone says whether there is such a start, so the two writes count as one.
+
     Guarantees:
         Q1. `list` shows a `put` and a `set_priority` as soon as they have returned.
         Q2. `list` is in the order of `queued_at`; of starts of one moment, of their `put`.
