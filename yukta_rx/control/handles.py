@@ -134,10 +134,10 @@ class Execution:
             TimeoutError: it has not within `timeout` seconds.
         """
         seconds = float("inf") if timeout is None else timeout
-        ended = await self._engine.gateway.wait(self.execution_id, seconds)
+        ended = await self._engine.gateway.end_of(self.execution_id, seconds)
         if ended is None:
             raise TimeoutError(f"run {self.execution_id} has not ended within {seconds:g} s")
-        return TaskStatus(ended["status"])
+        return ended
 
     async def results(self) -> AsyncIterator[ResultEvent | Gap]:
         """What reaches its terminals, until its end; a `Gap` where retention took some.

@@ -298,10 +298,17 @@ class RunQueries:
         Raises:
             NotFoundError: there is no such run.
         """
-        self._state(execution_id)
-        if await self._tracker.wait(execution_id, seconds):
-            return self.detail(execution_id)
-        return None
+        ended = await self.end_of(execution_id, seconds)
+        return None if ended is None else self.detail(execution_id)
+
+    async def end_of(self, execution_id: str, seconds: float) -> TaskStatus | None:
+        """The status of a run once it has ended; None if it has not within `seconds`.
+
+        Raises:
+            NotFoundError: there is no such run.
+        """
+        state = self._state(execution_id)
+        return state.status if await self._tracker.wait(execution_id, seconds) else None
 
     async def history(self, execution_id: str, limit: int, after: int = 0) -> Page:
         """What the execution log has of a run; see `History.page`."""

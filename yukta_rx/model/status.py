@@ -45,6 +45,19 @@ class TaskStatus(StrEnum):
         return member
 
 
+_BY_NAME: Final = {str(status): status for status in TaskStatus}
+
+
+def status_of(name: str) -> TaskStatus:
+    """Return the status of a name; as `TaskStatus(name)`, without the detours of an enum.
+
+    Raises:
+        ValueError: there is no such status.
+    """
+    known = _BY_NAME.get(name)
+    return TaskStatus(name) if known is None else known
+
+
 def advance(current: TaskStatus, new: TaskStatus) -> TaskStatus:
     """Return the status after a report of `new`: `new` if that is a step forward, else `current`.
 

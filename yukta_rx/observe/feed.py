@@ -192,7 +192,7 @@ class EventFeed:
 
     def samples(self, execution_id: str, session_id: str, workflow_id: str) -> bool:
         """Whether any subscriber takes samples of a run."""
-        return any(
+        return bool(self._sampling) and any(
             subscription.filters.matches_run(execution_id, session_id, workflow_id)
             for subscription in self._sampling
         )

@@ -61,12 +61,8 @@ class Frame:
 
     @classmethod
     def of(cls, type: str, value: Any, *, id: str | None = None, retry: int | None = None) -> Frame:
-        """Make a frame of a value; what JSON cannot show of it is marked, see `showable`."""
-        try:
-            data = dumps_plain(value)
-        except UnserialisablePayloadError:
-            data = dumps_plain(showable(value))
-        return cls(type, data, id=id, retry=retry)
+        """Make a frame of a value, see `json_of`."""
+        return cls(type, json_of(value), id=id, retry=retry)
 
     def sse(self, named: bool = True) -> bytes:
         """Return the whole block with the blank line that ends it.
@@ -91,6 +87,14 @@ class Frame:
 
     def __repr__(self) -> str:
         return f"Frame({self.type!r}, {self.data!r}, id={self.id!r})"
+
+
+def json_of(value: Any) -> bytes:
+    """Return a value as one line of JSON; what JSON cannot show is marked, see `showable`."""
+    try:
+        return dumps_plain(value)
+    except UnserialisablePayloadError:
+        return dumps_plain(showable(value))
 
 
 def showable(value: Any, depth: int = 100) -> Any:

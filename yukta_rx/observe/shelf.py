@@ -70,7 +70,8 @@ class Shelf(Generic[V]):
     def put(self, key: str, value: V) -> None:
         """Keep a value while its run goes on."""
         self._live[key] = value
-        self._make_room()
+        if len(self._live) + len(self._ended) > self._capacity:
+            self._make_room()
 
     def get(self, key: str) -> V | None:
         """Return what is kept under a key; with `renew` that is a use."""
@@ -86,7 +87,8 @@ class Shelf(Generic[V]):
         value = self._live.pop(key, None)
         if value is not None:
             self._keep_on(key, value)
-            self._make_room()
+            if len(self._live) + len(self._ended) > self._capacity:
+                self._make_room()
 
     def forget(self, key: str) -> None:
         """Let go a value at once, if it is there."""

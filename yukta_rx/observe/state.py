@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.model.events import ExecutionEvent
-from yukta_rx.model.status import TaskStatus, advance
+from yukta_rx.model.status import TaskStatus, advance, status_of
 from yukta_rx.model.times import rfc3339
 
 if TYPE_CHECKING:
@@ -227,11 +227,11 @@ class RunState:
         return True
 
     def _status(self, event: ExecutionEvent) -> bool:
-        return self._forward(TaskStatus(event.data["status"]))
+        return self._forward(status_of(event.data["status"]))
 
     def _finished(self, event: ExecutionEvent) -> bool:
         # A status event before it has moved the status already, as a rule.
-        self._forward(TaskStatus(event.data["status"]))
+        self._forward(status_of(event.data["status"]))
         self.ended = True
         self.end_time = event.time
         self.error = event.data.get("error")
@@ -246,7 +246,7 @@ class RunState:
         node = self.nodes.get(node_id)
         if node is None:
             node = self.nodes[node_id] = NodeMark()
-        status = TaskStatus(event.data["status"])
+        status = status_of(event.data["status"])
         if advance(node.status, status) is node.status:
             return False
         node.status = status

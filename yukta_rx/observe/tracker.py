@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from yukta_rx.model.codec import dumps_plain, loads_external
+from yukta_rx.model.codec import loads_external
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.observe.backlog import Backlog
-from yukta_rx.observe.frames import showable
+from yukta_rx.observe.frames import json_of
 from yukta_rx.observe.line_quota import Dropped, LineQuota
 from yukta_rx.observe.losses import LossBook
 from yukta_rx.observe.progress import ProgressSnapshot
@@ -180,7 +180,8 @@ class Tracker:
         shown = complete(shown, state, paused=run.paused)
         watched.last = shown
         self._progress.record(run.execution_id, ProgressSnapshot(without_edges(shown)))
-        self._sampler.wake()
+        if self._sampler.watches(watched):
+            self._sampler.wake()
 
     def announce(
         self, execution_id: str, session_id: str, workflow_id: str, about: Mapping[str, Any]
@@ -288,8 +289,11 @@ class Tracker:
         watched.waiters.add(waiter)
         limit = None if seconds is None or math.isinf(seconds) else seconds
         try:
-            async with asyncio.timeout(limit):
+            if limit is None:
                 await waiter
+            else:
+                async with asyncio.timeout(limit):
+                    await waiter
         except TimeoutError:
             return False
         finally:
@@ -439,13 +443,15 @@ class Tracker:
         state, run = watched.state, watched.run
         watched.run = None
         self._backlog.release(state.execution_id)
-        shown = self._bare(state)
+        shown = None
         if run is not None:
             try:
                 shown = complete(run.snapshot(), state, paused=False)
             except Exception:
                 about = log_fields(state.execution_id)
                 log.exception("run %s: no snapshot of its end", state.execution_id, extra=about)
+        if shown is None:
+            shown = self._bare(state)
         if run is not None:
             for sample in self._sampler.samples(watched, shown):
                 self._backlog.add(sample)
@@ -455,7 +461,7 @@ class Tracker:
     def _put_away(self, watched: Watched, shown: dict[str, Any]) -> None:
         state = watched.state
         watched.final = ProgressSnapshot(without_edges(shown))
-        watched.edges = dumps_plain(showable(shown["edges"]))
+        watched.edges = json_of(shown["edges"])
         watched.last = None
         self._progress.record(state.execution_id, watched.final)
         self._logs.end(state.execution_id)
