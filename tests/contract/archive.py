@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.archive import ExecutionArchiveStore
 
 
-def run(execution_id: str, payload: Any = None) -> ArchivedRun:
+def run(execution_id: str, payload: Any = None, lineage: str = "lineage of it") -> ArchivedRun:
     """A run that has ended."""
     return ArchivedRun(
         execution_id=execution_id,
         session_id="s",
         definition=parse_definition(document("w", {"n": 1})),
-        lineage="lineage of it",
+        lineage=lineage,
         base_dir=Path("/flows"),
         payload={"n": 2**70, "yukta.priority": 3} if payload is None else payload,
         options={"onTerminalFailure": "FINISH_OTHERS"},

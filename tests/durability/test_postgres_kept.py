@@ -270,6 +270,21 @@ async def test_what_a_crash_left_of_a_removal_goes_with_the_next(postgres) -> No
     assert await count(postgres, "execution_results") == 0
 
 
+async def test_of_runs_that_are_put_at_once_the_last_stay_and_each_other_is_named_once(
+    postgres,
+) -> None:
+    archive = PostgresExecutionArchiveStore(postgres)
+    for name in ("x", "a"):
+        await archive.put(run(name), 2)
+
+    # The first of them is under way while the others come, which are one statement then.
+    gone = await asyncio.gather(*(archive.put(run(name), 2) for name in ("b", "c", "a", "d", "e")))
+
+    assert list(await archive.ids()) == ["d", "e"]
+    assert sorted(name for some in gone for name in some) == ["a", "b", "c", "x"]
+    await archive.close()
+
+
 # --- values --------------------------------------------------------------------------------------
 
 

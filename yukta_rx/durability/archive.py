@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
 
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 
 _WHOLE = {TaskStatus.SUCCESS, TaskStatus.SKIPPED}
 
+FORGET_AFTER: Final = 0.1
+"""Seconds that a run which has to go waits for others, where forgetting it is a write."""
+
+FORGET_AT_ONCE: Final = 100
+"""Runs that are forgotten together."""
+
 log = logging.getLogger(__name__)
 
 
@@ -57,7 +63,7 @@ class ExecutionArchive:
         checkpoints: keeps what their nodes emitted.
         settings: how many that ended are kept; with 0 nothing is recorded at all.
         meters: count what is held, and end markers that could not be written.
-        forget: told of a lineage that no run that may go on or be repeated has any more.
+        forget: told of lineages that no run that may go on or be repeated has any more.
     """
 
     def __init__(
@@ -66,7 +72,7 @@ class ExecutionArchive:
         checkpoints: NodeCheckpointStore,
         settings: Settings,
         meters: Meters,
-        forget: Callable[[str], Awaitable[None]] | None = None,
+        forget: Callable[..., Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
         self._forget = forget
@@ -83,7 +89,11 @@ class ExecutionArchive:
         self._reading: dict[str, str] = {}
         self._pins: Counter[str] = Counter()
         self._doomed: set[str] = set()
-        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+        self._going: list[str] = []
+        """Runs that are to be forgotten, but wait for others."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks(self._loop, lambda: None)
 
     async def __aenter__(self) -> Self:
         """Open the stores, and learn which runs are kept already."""
@@ -97,6 +107,9 @@ class ExecutionArchive:
 
     async def __aexit__(self, *exc: object) -> None:
         """Wait for what is under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._forget_later()
         await self._tasks.ended()
         await self._checkpoints.close()
 
@@ -149,9 +162,9 @@ class ExecutionArchive:
             log.warning("run %s cannot be restarted: %s", execution_id, error)
         finally:
             del self._live[execution_id]
-        for old in gone:
-            self._kept.discard(old)
-            await self._clear(old)
+        if gone:
+            self._kept.difference_update(gone)
+            await self._clear_soon(*gone)
         if execution_id in self._kept and not set(nodes.values()) <= _WHOLE:
             await self._let_go(execution_id)
         if (source := self._reading.pop(execution_id, None)) is not None:
@@ -168,34 +181,56 @@ class ExecutionArchive:
             if not state.complete and state.reason is None:
                 self._checkpoints.mark_incomplete(execution_id, node_id, UNFINISHED)
 
-    async def _clear(self, execution_id: str) -> None:
-        if execution_id in self._pins:
-            self._doomed.add(execution_id)
+    async def _clear(self, *execution_ids: str) -> None:
+        """Forget runs, those that are pinned once they are not."""
+        going = [name for name in execution_ids if name not in self._pins]
+        self._doomed.update(name for name in execution_ids if name in self._pins)
+        if not going:
             return
         try:
-            await self._checkpoints.clear(execution_id)
+            await self._checkpoints.clear(*going)
         except YuktaError as error:
-            log.warning("the outputs of run %s are left behind: %s", execution_id, error)
-        await self._unuse_lineage(execution_id)
+            log.warning("the outputs of runs %s are left behind: %s", ", ".join(going), error)
+        await self._unuse_lineages(going)
+
+    async def _clear_soon(self, *execution_ids: str) -> None:
+        """Forget runs, together with others where it costs a write."""
+        if not self._checkpoints.durable:
+            await self._clear(*execution_ids)
+            return
+        self._going += execution_ids
+        if self._going and self._timer is None:
+            self._timer = self._loop.call_later(FORGET_AFTER, self._forget_later)
+
+    def _forget_later(self) -> None:
+        self._timer = None
+        self._tasks.spawn(self._forget_going(), "yukta forget runs")
+
+    async def _forget_going(self) -> None:
+        while self._going:
+            going, self._going = self._going[:FORGET_AT_ONCE], self._going[FORGET_AT_ONCE:]
+            await self._clear(*going)
 
     def _uses_lineage(self, execution_id: str, lineage: str) -> None:
         if execution_id not in self._lineages:
             self._lineages[execution_id] = lineage
             self._uses[lineage] += 1
 
-    async def _unuse_lineage(self, execution_id: str) -> None:
-        lineage = self._lineages.pop(execution_id, None)
-        if lineage is None:
-            return
-        self._uses[lineage] -= 1
-        if self._uses[lineage] > 0:
-            return
-        del self._uses[lineage]
-        if self._forget is not None:
+    async def _unuse_lineages(self, execution_ids: Sequence[str]) -> None:
+        unused: list[str] = []
+        for execution_id in execution_ids:
+            lineage = self._lineages.pop(execution_id, None)
+            if lineage is not None:
+                self._uses[lineage] -= 1
+                if self._uses[lineage] < 1:
+                    del self._uses[lineage]
+                    unused.append(lineage)
+        if unused and self._forget is not None:
             try:
-                await self._forget(lineage)
+                await self._forget(*unused)
             except YuktaError as error:
-                log.warning("what was done for lineage %s is not forgotten: %s", lineage, error)
+                told = "what was done for lineages %s is not forgotten: %s"
+                log.warning(told, ", ".join(unused), error)
 
     # -- what restarts need
 
@@ -286,9 +321,10 @@ class ExecutionArchive:
         """
         for execution_id, lineage in needed.items():
             self._uses_lineage(execution_id, lineage)
-        for execution_id in await self._checkpoints.runs():
-            if execution_id not in needed and execution_id not in self._kept:
-                await self._clear(execution_id)
+        found = await self._checkpoints.runs()
+        gone = [name for name in found if name not in needed and name not in self._kept]
+        for first in range(0, len(gone), FORGET_AT_ONCE):
+            await self._clear(*gone[first : first + FORGET_AT_ONCE])
 
     def pin(self, execution_id: str) -> None:
         """Keep the outputs of a run until `unpin`."""

@@ -99,15 +99,15 @@ class Effects:
             known = self._from_thread(self._record(key, data))
         return codec.decode(known)
 
-    async def forget(self, lineage: str) -> None:
-        """Forget what was done for a lineage.
+    async def forget(self, *lineages: str) -> None:
+        """Forget what was done for some lineages.
 
         Raises:
             StoreUnavailableError: the store cannot be written.
         """
-        for key in [key for key in self._unrecorded if key.lineage == lineage]:
+        for key in [key for key in self._unrecorded if key.lineage in lineages]:
             del self._unrecorded[key]
-        await self.store.forget(lineage)
+        await self.store.forget(*lineages)
 
     async def close(self) -> None:
         """Wait for what is being recorded."""

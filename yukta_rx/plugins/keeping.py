@@ -56,15 +56,15 @@ class Keeping:
         meters.watch("yukta.histories.unsaved", lambda: self.histories.unsaved)
         self.histories.start()
 
-    async def forget(self, lineage: str) -> None:
-        """Forget what was done for a lineage; what it changed stays.
+    async def forget(self, *lineages: str) -> None:
+        """Forget what was done for some lineages; what they changed stays.
 
         Raises:
             StoreUnavailableError: a store cannot be written; it may be called again.
         """
-        await self.effects.forget(lineage)
-        await self.key_values.forget(lineage)
-        await self.histories.store.forget(lineage)
+        await self.effects.forget(*lineages)
+        await self.key_values.forget(*lineages)
+        await self.histories.store.forget(*lineages)
 
     async def drop_session(self, session_id: str) -> None:
         """Remove the values and conversations of a session that is gone.

@@ -451,21 +451,28 @@ class FileNodeCheckpointStore:
         self._check_open()
         return tuple(self._index.runs)
 
-    async def clear(self, execution_id: str) -> None:
-        """Forget a run."""
+    async def clear(self, *execution_ids: str) -> None:
+        """Forget runs."""
         self._check_open()
+        if waits := [wait for name in execution_ids if (wait := self._forget(name)) is not None]:
+            await asyncio.gather(*waits)
+        if self._blobs is not None:
+            for name in execution_ids:
+                await self._blobs.forget(Owner(STORE, name))
+        self._wake_cleaner()
+
+    def _forget(self, execution_id: str) -> Awaitable[None] | None:
+        """Forget a run; done once that is written, None if nothing has to be."""
         run = self._index.runs.get(execution_id)
         record = self._owed_clears.pop(execution_id, None)
         if run is not None:
             self._index.forget(run)
             if execution_id in self._index.cleared:
                 record = ClearRecord(run)
-        if record is not None:
-            self._submit(record)
-            await record.wait()
-        if self._blobs is not None:
-            await self._blobs.forget(Owner(STORE, execution_id))
-        self._wake_cleaner()
+        if record is None:
+            return None
+        self._submit(record)
+        return record.wait()
 
 
 def _unwritten(output: Output) -> StoreUnavailableError:

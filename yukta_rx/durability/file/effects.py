@@ -82,10 +82,11 @@ class FileEffectStore(MemoryEffectStore):
             await self._log.write(Effect(key, msgspec.Raw(result)))
         return result
 
-    async def forget(self, lineage: str) -> None:
-        """Remove all effects of a lineage."""
-        if self._table.knows(lineage):
-            await self._log.write(Forget(lineage))
+    async def forget(self, *lineages: str) -> None:
+        """Remove all effects of some lineages."""
+        for lineage in lineages:
+            if self._table.knows(lineage):
+                await self._log.write(Forget(lineage))
 
     def _apply(self, operation: Effect | Forget) -> None:
         if isinstance(operation, Forget):

@@ -136,10 +136,11 @@ class FileHistoryStore(MemoryHistoryStore):
         if self._of_session(session_id):
             await self._log.write(Drop(session_id))
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage."""
-        if self._effects.knows(lineage):
-            await self._log.write(Forget(lineage))
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages."""
+        for lineage in lineages:
+            if self._effects.knows(lineage):
+                await self._log.write(Forget(lineage))
 
     # -- parts
 

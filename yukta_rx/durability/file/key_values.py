@@ -141,10 +141,11 @@ class FileKeyValueStore(MemoryKeyValueStore):
                     await self._log.write(Remove(session_id, key, effect, result))
         return value_of(known)
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage."""
-        if self._effects.knows(lineage):
-            await self._log.write(Forget(lineage))
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages."""
+        for lineage in lineages:
+            if self._effects.knows(lineage):
+                await self._log.write(Forget(lineage))
 
     async def clear(self, session_id: str) -> None:
         """Remove every value of a session."""

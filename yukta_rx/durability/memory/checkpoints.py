@@ -324,11 +324,12 @@ class MemoryNodeCheckpointStore:
         """Ids of all runs of which anything is kept."""
         return tuple(self._runs)
 
-    async def clear(self, execution_id: str) -> None:
-        """Forget a run."""
-        for output in self._runs.pop(execution_id, {}).values():
-            output.reason = output.reason or OVER_CAP
-            self._release(output)
+    async def clear(self, *execution_ids: str) -> None:
+        """Forget runs."""
+        for execution_id in execution_ids:
+            for output in self._runs.pop(execution_id, {}).values():
+                output.reason = output.reason or OVER_CAP
+                self._release(output)
 
     async def _in_thread(self, fn: Callable[..., T], *args: Any) -> T:
         try:

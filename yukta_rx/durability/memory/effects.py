@@ -86,12 +86,13 @@ class EffectTable:
         """Whether any effect of a lineage is known."""
         return lineage in self._lineages
 
-    def forget(self, lineage: str) -> None:
-        """Forget a lineage."""
-        gone = self._lineages.pop(lineage, None)
-        if gone is not None:
-            self._count -= len(gone.results)
-            self._bytes -= gone.weight
+    def forget(self, *lineages: str) -> None:
+        """Forget some lineages."""
+        for lineage in lineages:
+            gone = self._lineages.pop(lineage, None)
+            if gone is not None:
+                self._count -= len(gone.results)
+                self._bytes -= gone.weight
 
     def items(self) -> list[tuple[EffectKey, bytes]]:
         """Every effect, of each lineage the oldest first; a list that stays as it is."""
@@ -145,6 +146,6 @@ class MemoryEffectStore:
         self._table.put(key, result)
         return result
 
-    async def forget(self, lineage: str) -> None:
-        """Remove all effects of a lineage."""
-        self._table.forget(lineage)
+    async def forget(self, *lineages: str) -> None:
+        """Remove all effects of some lineages."""
+        self._table.forget(*lineages)

@@ -75,9 +75,9 @@ class MemoryHistoryStore:
         for key in self._of_session(session_id):
             del self._histories[key]
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage."""
-        self._effects.forget(lineage)
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages."""
+        self._effects.forget(*lineages)
 
     # -- parts
 

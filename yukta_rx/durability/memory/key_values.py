@@ -71,9 +71,9 @@ class MemoryKeyValueStore:
             self._change(session_id, key, None, effect, known)
         return value_of(known)
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage."""
-        self._effects.forget(lineage)
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages."""
+        self._effects.forget(*lineages)
 
     async def clear(self, session_id: str) -> None:
         """Remove every value of a session."""

@@ -78,26 +78,29 @@ FROM node_checkpoint_state WHERE part = $1
 
 # --- forgetting a run ----------------------------------------------------------------------------
 
-CLEAR_ROWS: Final = """
-WITH gone AS (
+CLEAR: Final = f"""
+WITH fence AS ({FENCE}), gone AS (
     DELETE FROM node_checkpoint WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM node_checkpoint WHERE part = $1 AND execution_id = ANY ($2::text[])
-        LIMIT $3))
-    RETURNING 1)
-SELECT count(*) FROM gone
+        SELECT old.ctid FROM node_checkpoint AS old, fence
+        WHERE part = $1 AND execution_id = ANY ($3::text[]) LIMIT $4))
+    RETURNING execution_id, blobs
+), rest AS (
+    SELECT (SELECT count(*) FROM gone) = $4 AS more FROM fence
+), leaving AS (
+    UPDATE node_checkpoint_state SET complete = false, reason = '{GOING}' FROM rest
+    WHERE rest.more AND part = $1 AND execution_id = ANY ($3::text[])
+        AND reason IS DISTINCT FROM '{GOING}'
+), told AS (
+    DELETE FROM node_checkpoint_state USING rest
+    WHERE NOT rest.more AND part = $1 AND execution_id = ANY ($3::text[])
+    RETURNING bytes
+)
+SELECT (SELECT count(*) FROM fence) AS fence, (SELECT more FROM rest) AS more,
+    (SELECT coalesce(sum(bytes), 0)::bigint FROM told) AS bytes,
+    ARRAY(SELECT DISTINCT execution_id FROM gone WHERE blobs IS NOT NULL) AS apart
 """
-
-CLEAR_STATES: Final = """
-WITH gone AS (
-    DELETE FROM node_checkpoint_state WHERE part = $1 AND execution_id = ANY ($2::text[])
-    RETURNING bytes)
-SELECT coalesce(sum(bytes), 0)::bigint FROM gone
-"""
-
-LEAVE: Final = f"""
-UPDATE node_checkpoint_state SET complete = false, reason = '{GOING}'
-WHERE part = $1 AND execution_id = ANY ($2::text[]) AND reason IS DISTINCT FROM '{GOING}'
-"""
+"""Some rows of runs; with the last of them what is known of the runs goes too. Says how many bytes
+are gone then, and which of the runs had payloads that are kept apart."""
 
 # --- a run that begins with what another has -----------------------------------------------------
 

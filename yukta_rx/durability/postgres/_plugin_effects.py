@@ -8,11 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.durability.postgres._texts import stored
-from yukta_rx.durability.postgres._together import Together
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.durability.stores.effects import EffectKey
 
@@ -41,7 +38,6 @@ class PluginEffects:
     def __init__(self, database: Database, store: str) -> None:
         self._database = database
         self._store = store
-        self._forget: Together[str, None] = Together(self._forget_all)
 
     async def find(self, made: Any, effect: EffectKey | None) -> bytes | None:
         """What an effect gave, None if it is not known; in a transaction."""
@@ -55,17 +51,13 @@ class PluginEffects:
         if effect is not None:
             await made.execute(NOTE, *self._key(effect), self._database.epoch, result)
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage."""
-        await self._forget(stored(lineage))
-
-    async def _forget_all(self, lineages: Sequence[str]) -> Sequence[None]:
-        whose = self._store, list(lineages)
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages."""
+        whose = self._store, list(map(stored, lineages))
         # Most lineages have none, and to look costs no commit.
         if await self._database.any(OF_LINEAGES, *whose):
             part = self._database.part
             await self._database.write(lambda made: made.execute(FORGET, part, *whose))
-        return [None] * len(lineages)
 
     def _key(self, effect: EffectKey) -> tuple[Any, ...]:
         return self._database.part, self._store, *map(stored, effect)

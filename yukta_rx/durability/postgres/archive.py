@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._together import Together
+from yukta_rx.durability.postgres.fence import FENCE
 from yukta_rx.durability.stores.archive import ArchivedRun
 from yukta_rx.durability.stores.blobs import Owner, claim, opened_as
 from yukta_rx.durability.stores.rows import from_row, to_row
@@ -40,27 +41,28 @@ _UNREADABLE: Final = (
 )
 """What is raised about text that is no run."""
 
-_TURN: Final = 1_937_077_061
-"""The lock of those who put a run, as PostgreSQL knows it."""
-
-_PUT: Final = """
-INSERT INTO execution_archive (part, epoch, execution_id, run)
-SELECT $1, $2, given.id, given.run
-FROM unnest($3::text[], $4::text[]) WITH ORDINALITY AS given (id, run, nth) ORDER BY nth
-ON CONFLICT (part, execution_id) DO UPDATE SET
-    epoch = excluded.epoch, run = excluded.run, place = DEFAULT
+# A statement does not see what it writes itself, so what has to go is of those that were there.
+_PUT: Final = f"""
+WITH fence AS ({FENCE}), put AS (
+    INSERT INTO execution_archive (part, epoch, execution_id, run)
+    SELECT $1, $2, given.id, given.run
+    FROM fence, unnest($3::text[], $4::text[]) WITH ORDINALITY AS given (id, run, nth) ORDER BY nth
+    ON CONFLICT (part, execution_id) DO UPDATE SET
+        epoch = excluded.epoch, run = excluded.run, place = DEFAULT
+), gone AS (
+    DELETE FROM execution_archive AS old USING fence
+    WHERE part = $1 AND execution_id <> ALL ($3::text[]) AND place <= (
+        SELECT place FROM execution_archive WHERE part = $1 AND execution_id <> ALL ($3::text[])
+        ORDER BY place DESC OFFSET $5 LIMIT 1)
+    RETURNING execution_id, place
+)
+SELECT count(fence.epoch) AS fence, pg_current_xact_id()::text AS transaction,
+    array_agg(execution_id ORDER BY place) FILTER (WHERE execution_id IS NOT NULL) AS gone,
+    array_agg(execution_id) FILTER (WHERE EXISTS (
+        SELECT FROM blob_owner WHERE part = $1 AND store = $6 AND run = gone.execution_id)) AS apart
+FROM fence LEFT JOIN gone ON true
 """
-
-_TRIM: Final = """
-WITH gone AS (
-    DELETE FROM execution_archive WHERE part = $1 AND place <= (
-        SELECT place FROM execution_archive WHERE part = $1
-        ORDER BY place DESC OFFSET $2 LIMIT 1)
-    RETURNING execution_id, place)
-SELECT execution_id, EXISTS (
-    SELECT FROM blob_owner WHERE part = $1 AND store = $3 AND run = gone.execution_id) AS apart
-FROM gone ORDER BY place
-"""
+"""Runs, and what has to go for them; fewer runs than are kept."""
 
 _GET: Final = "SELECT run FROM execution_archive WHERE part = $1 AND execution_id = $2"
 
@@ -153,31 +155,39 @@ class PostgresExecutionArchiveStore:
         return claim(run.payload, self._claim_bytes)
 
     async def _put_all(self, asked: Sequence[_Put]) -> Sequence[Sequence[str]]:
-        database = self._database
         runs: dict[str, _Put] = {}
         for one in asked:
             # The last one counts, also as to its place.
             runs.pop(one.column, None)
             runs[one.column] = one
-        texts = [one.text for one in runs.values()]
-        apart = {one.owner: one.apart for one in runs.values() if one.apart}
         retain = asked[-1].retain
+        over = list(runs)[: max(0, len(runs) - retain)]
+        for name in over:
+            del runs[name]
+        texts = [one.text for one in runs.values()]
+        [row] = await self._written(
+            {one.owner: one.apart for one in runs.values() if one.apart},
+            (list(runs), texts, retain - len(runs), STORE),
+        )
+        await self._forget([named(name) for name in row["apart"] or ()])
+        gone = [named(name) for name in (*(row["gone"] or ()), *over)]
+        return [*((),) * (len(asked) - 1), list(dict.fromkeys(gone))]
+
+    async def _written(
+        self, apart: Mapping[Owner, Mapping[str, bytes]], given: Sequence[Any]
+    ) -> Sequence[asyncpg.Record]:
+        """Write runs, with the payloads that are kept apart of them."""
+        database, blobs = self._database, self._blobs
+        if not apart or blobs is None:
+            return await database.once(_PUT, *given)
 
         async def work(made: Connection) -> tuple[int, Sequence[asyncpg.Record]]:
-            # Two that look at once for what has to go would each miss the other's.
-            await made.execute("SELECT pg_advisory_xact_lock($1, $2)", _TURN, database.part)
-            fresh = 0
-            if apart and self._blobs is not None:
-                fresh = await self._blobs.put_with(made, apart)
-            await made.execute(_PUT, database.part, database.epoch, list(runs), texts)
-            return fresh, await made.fetch(_TRIM, database.part, retain, STORE)
+            fresh = await blobs.put_with(made, apart)
+            return fresh, await made.fetch(_PUT, database.part, database.epoch, *given)
 
         fresh, rows = await database.write(work)
-        if self._blobs is not None:
-            self._blobs.size += fresh
-        gone = [named(row["execution_id"]) for row in rows]
-        await self._forget([name for name, row in zip(gone, rows, strict=True) if row["apart"]])
-        return [*((),) * (len(asked) - 1), gone]
+        blobs.size += fresh
+        return rows
 
     async def _forget(self, runs: Sequence[str]) -> None:
         """Let go of the payloads of runs that are not kept any more."""

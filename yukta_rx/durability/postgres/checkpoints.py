@@ -16,14 +16,12 @@ from yukta_rx.durability.postgres._checkpoint_outputs import Output, Record, Run
 from yukta_rx.durability.postgres._checkpoint_pages import DamagedRowError, pages
 from yukta_rx.durability.postgres._checkpoint_statements import (
     BEGIN,
-    CLEAR_ROWS,
-    CLEAR_STATES,
+    CLEAR,
     COPY_ROWS,
     COPY_STATES,
     GIVE_UP,
     GOING,
     HELD,
-    LEAVE,
     RUNS,
     STATES,
     STEP,
@@ -31,7 +29,6 @@ from yukta_rx.durability.postgres._checkpoint_statements import (
 )
 from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
-from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.postgres._writer import MOST_ROWS, Writer
 from yukta_rx.durability.postgres.database import COMMAND, columns
 from yukta_rx.durability.postgres.fence import hold_fence, stale
@@ -112,7 +109,8 @@ class PostgresNodeCheckpointStore:
         self._most_rows = most_rows
         self._step = step
         self._writer: Writer[Record] | None = None
-        self._clear_rows: Together[str, None] = Together(self._clear_all)
+        self._apart: set[str] = set()
+        """Runs that are forgotten, but for what is kept apart of them."""
         self._seq = 0
         self._held = 0
 
@@ -461,32 +459,25 @@ class PostgresNodeCheckpointStore:
                 await self.clear(into)
             raise
 
-    async def clear(self, execution_id: str) -> None:
-        """Forget a run."""
-        run = self._runs.get(execution_id)
-        if run is not None:
+    async def clear(self, *execution_ids: str) -> None:
+        """Forget runs."""
+        runs = [run for name in execution_ids if (run := self._runs.get(name)) is not None]
+        for run in runs:
             # What waits is passed over; what is being written comes to its end.
             run.gone = True
-        await self._settled(run)
-        self._runs.pop(execution_id, None)
-        await self._clear_rows(stored(execution_id))
-        if self._blobs is not None:
-            await self._blobs.forget(Owner(STORE, execution_id))
-
-    async def _clear_all(self, ids: Sequence[str]) -> Sequence[None]:
-        whose, gone = (self._database.part, list(ids)), False
-
-        async def step(made: Connection) -> tuple[bool, int]:
-            rows = await made.fetchval(CLEAR_ROWS, *whose, self._step)
-            if rows == self._step:
-                await made.execute(LEAVE, *whose)
-                return False, 0
-            return True, await made.fetchval(CLEAR_STATES, *whose)
-
-        while not gone:
-            gone, size = await self._database.write(step)
-            self._held -= size
-        return [None] * len(ids)
+        for run in runs:
+            await self._settled(run)
+            self._runs.pop(run.id, None)
+        columns, more = list(map(stored, execution_ids)), True
+        while more:
+            row = await self._database.statement(CLEAR, columns, self._step)
+            more = row["more"]
+            self._held -= row["bytes"]
+            self._apart.update(map(named, row["apart"]))
+        for name in self._apart.intersection(execution_ids):
+            if self._blobs is not None:
+                await self._blobs.forget(Owner(STORE, name))
+            self._apart.discard(name)
 
 
 def _not_open() -> StoreUnavailableError:

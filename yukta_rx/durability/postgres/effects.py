@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 from yukta_rx.durability.postgres._texts import stored
-from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import FENCE, stale
@@ -95,7 +94,6 @@ class PostgresEffectStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._writer: Writer[_Asked] | None = None
-        self._forget: Together[str, None] = Together(self._forget_all)
         self.kept = 0
         """Effects that are kept."""
 
@@ -150,21 +148,17 @@ class PostgresEffectStore:
         for one in asked:
             one.result = stands[one.columns]
 
-    async def forget(self, lineage: str) -> None:
-        """Remove all effects of a lineage."""
+    async def forget(self, *lineages: str) -> None:
+        """Remove all effects of some lineages."""
         if self._writer is None:
             raise StoreUnavailableError("the store of effects is not open", store=STORE)
         await self._writer.flushed()
-        await self._forget(stored(lineage))
-
-    async def _forget_all(self, lineages: Sequence[str]) -> Sequence[None]:
-        part, gone, given = self._database.part, STEP, list(lineages)
+        part, gone, given = self._database.part, STEP, list(map(stored, lineages))
         # Most lineages have none, and to look costs no commit.
         there = await self._database.any(_OF_LINEAGES, given)
         while there and gone == STEP:
             gone = await self._database.write(lambda made: _forget(made, part, given))
             self.kept -= gone
-        return [None] * len(given)
 
 
 async def _forget(made: Connection, part: int, lineages: list[str]) -> int:

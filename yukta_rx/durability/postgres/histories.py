@@ -196,9 +196,9 @@ class PostgresHistoryStore:
             names = [(part, session, row["key"]) for row in rows[at : at + SWEPT_AT_ONCE]]
             await self._remove(names, None)
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage."""
-        await self._effects.forget(lineage)
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages."""
+        await self._effects.forget(*lineages)
 
     # -- parts
 

@@ -146,9 +146,9 @@ class PostgresKeyValueStore:
         self._kept -= gone
         return value_of(known)
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage."""
-        await self._effects.forget(lineage)
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages."""
+        await self._effects.forget(*lineages)
 
     async def clear(self, session_id: str) -> None:
         """Remove every value of a session."""

@@ -210,8 +210,8 @@ class NodeCheckpointStore(Protocol):
     async def runs(self) -> Collection[str]:
         """Ids of all runs of which anything is kept."""
 
-    async def clear(self, execution_id: str) -> None:
-        """Forget a run."""
+    async def clear(self, *execution_ids: str) -> None:
+        """Forget runs."""
 
 
 async def counting_rows(rows: Rows) -> AsyncGenerator[CheckpointRow, None]:

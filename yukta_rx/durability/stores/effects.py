@@ -72,5 +72,5 @@ class EffectStore(Protocol):
             StoreUnavailableError: the store gives no answer.
         """
 
-    async def forget(self, lineage: str) -> None:
-        """Remove all effects of a lineage."""
+    async def forget(self, *lineages: str) -> None:
+        """Remove all effects of some lineages."""

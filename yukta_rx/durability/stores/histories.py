@@ -104,5 +104,5 @@ class HistoryStore(Protocol):
     async def drop(self, session_id: str) -> None:
         """Remove every history of a session; for when the session goes."""
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage; the turns stay."""
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages; the turns stay."""

@@ -101,8 +101,8 @@ class KeyValueStore(Protocol):
             StoreUnavailableError: the store gives no answer.
         """
 
-    async def forget(self, lineage: str) -> None:
-        """Remove the effects of a lineage; what they changed stays."""
+    async def forget(self, *lineages: str) -> None:
+        """Remove the effects of some lineages; what they changed stays."""
 
     async def clear(self, session_id: str) -> None:
         """Remove every value of a session; for when the session goes."""
