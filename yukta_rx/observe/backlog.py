@@ -94,10 +94,9 @@ class Backlog:
         if self.full or self._behind:
             self._hold(event.first if isinstance(event, Dropped) else event)
 
-    def add(self, event: ExecutionEvent, size: int = 0) -> None:
-        """An event is ready for the feed; `size` 0 is one that was not in the inbox."""
-        if not size:
-            size = ENVELOPE + weigh(event.data)
+    def add(self, event: ExecutionEvent) -> None:
+        """An event that did not come through the inbox is ready for the feed."""
+        size = ENVELOPE + weigh(event.data)
         self.outbox.append((event, size))
         self.bytes += size
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
+
 from yukta_rx.errors import BadRequestError, CursorExpiredError
 from yukta_rx.model.events import SAMPLE_TYPES, ExecutionEvent
 from yukta_rx.model.weight import weigh
@@ -52,15 +54,12 @@ SampleKey = tuple[str, str, str]
 """(execution id, type, node id or edge)."""
 
 
-class Entry:
+class Entry(msgspec.Struct, gc=False, eq=False):
     """One event in the ring, or one sample; its frame is made when somebody reads it."""
 
-    __slots__ = ("_frame", "event", "id")
-
-    def __init__(self, event: ExecutionEvent, id: str | None) -> None:
-        self.event = event
-        self.id = id
-        self._frame: Frame | None = None
+    event: ExecutionEvent
+    id: str | None
+    _frame: Frame | None = None
 
     @property
     def frame(self) -> Frame:
@@ -199,17 +198,19 @@ class EventFeed:
 
     # -- writing
 
-    def publish(self, event: ExecutionEvent) -> None:
+    def publish(self, event: ExecutionEvent, weight: int = 0) -> None:
         """Number an event, keep it, and have every subscriber look who wants it.
 
-        A sample gets no number and is not kept, but for the newest of each key.
+        A sample gets no number and is not kept, but for the newest of each key. `weight` is that
+        of its data, 0 if nobody has weighed them yet.
         """
         if event.type in SAMPLE_TYPES:
             self._publish_sample(event)
             return
         ring = self._ring
         seq = ring.last + 1
-        entry, weight = Entry(event, self.id_of(seq)), OVERHEAD + weigh(event.data)
+        weight = OVERHEAD + (weight or weigh(event.data))
+        entry = Entry(event, f"{self.epoch}:{seq}")  # what happens now is of this epoch
         ring.append(entry, weight)
         if self.log is not None:
             self.log.add(seq, event, weight)

@@ -67,17 +67,14 @@ class Page(NamedTuple):
     gap: Gap | None
 
 
-class Kept(Generic[T]):
+class Kept(msgspec.Struct, Generic[T], gc=False, eq=False):
     """One item with its place, and its frame once somebody wanted it."""
 
-    __slots__ = ("at", "counted", "cursor", "frame", "item")
-
-    def __init__(self, cursor: int, item: T, at: float, counted: bool) -> None:
-        self.cursor = cursor
-        self.item = item
-        self.at = at
-        self.counted = counted
-        self.frame: Frame | None = None
+    cursor: int
+    item: T
+    at: float
+    counted: bool
+    frame: Frame | None = None
 
 
 class Budget:

@@ -9,6 +9,7 @@ Feature: OBS-01.
 from __future__ import annotations
 
 import asyncio
+import math
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -98,10 +99,9 @@ class Watched:
         final: the snapshot at its end.
         edges: the edges at its end, as JSON.
         losses: what it lost, as far as it is not read from the run itself.
-        waiters: who waits for its end.
     """
 
-    __slots__ = ("edges", "final", "last", "losses", "run", "state", "waiters")
+    __slots__ = ("_waiters", "edges", "final", "last", "losses", "run", "state")
 
     def __init__(self, state: RunState) -> None:
         self.state = state
@@ -110,12 +110,38 @@ class Watched:
         self.final: ProgressSnapshot | None = None
         self.edges = b"[]"
         self.losses = Ledger()
-        self.waiters: set[asyncio.Future[None]] = set()
+        self._waiters: set[asyncio.Future[None]] | None = None
 
     @property
     def in_use(self) -> bool:
         """Nobody needs it longer than it is kept."""
         return False
+
+    async def wait(self, seconds: float | None) -> bool:
+        """Wait for its end, at most so long; returns whether it has come."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiters is None:
+            self._waiters = set()
+        self._waiters.add(waiter)
+        try:
+            if seconds is None or math.isinf(seconds):
+                await waiter
+            else:
+                async with asyncio.timeout(seconds):
+                    await waiter
+        except TimeoutError:
+            return False
+        finally:
+            if self._waiters is not None:
+                self._waiters.discard(waiter)
+        return True
+
+    def wake(self) -> None:
+        """It has ended: tell those who wait for that."""
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Sampler:

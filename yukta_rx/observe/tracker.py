@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections import deque
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,7 @@ import msgspec
 from yukta_rx.model.codec import loads_external
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
-from yukta_rx.observe.backlog import Backlog
+from yukta_rx.observe.backlog import ENVELOPE, Backlog
 from yukta_rx.observe.frames import json_of
 from yukta_rx.observe.line_quota import Dropped, LineQuota
 from yukta_rx.observe.losses import LossBook
@@ -283,22 +282,7 @@ class Tracker:
             Whether it has ended; False also if there is no such run.
         """
         watched = self._find(execution_id)
-        if watched is None or watched.state.ended:
-            return watched is not None
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        watched.waiters.add(waiter)
-        limit = None if seconds is None or math.isinf(seconds) else seconds
-        try:
-            if limit is None:
-                await waiter
-            else:
-                async with asyncio.timeout(limit):
-                    await waiter
-        except TimeoutError:
-            return False
-        finally:
-            watched.waiters.discard(waiter)
-        return True
+        return watched is not None and (watched.state.ended or await watched.wait(seconds))
 
     # -- the consumer
 
@@ -342,25 +326,28 @@ class Tracker:
             self._apply_next()
 
     def _apply_next(self) -> None:
-        waiting, size = self._backlog.inbox.popleft()
-        self._apply_one(waiting, size)
-        self._backlog.gone(size)
-
-    def _apply_one(self, waiting: ExecutionEvent | Dropped, size: int) -> None:
-        if isinstance(waiting, Dropped):
-            self._lines.closed(waiting)
-        event = waiting.as_event() if isinstance(waiting, Dropped) else waiting
+        backlog = self._backlog
+        event, size = backlog.inbox.popleft()
+        if isinstance(event, Dropped):
+            self._lines.closed(event)
+            event = event.as_event()
         try:
-            if event.type == "node.log":
-                self._line(event, size)
-            else:
-                self._apply(event, size)
+            told = self._line(event) if event.type == "node.log" else self._apply(event)
         except Exception:
+            told = None
             self._defect(event)
             if event.type == "node.log":
                 self._lines.gone(event)
+        if told is event:
+            # It waits on, for the feed.
+            backlog.outbox.append((event, size))
+            return
+        if told is not None:
+            backlog.add(told)
+        backlog.gone(size)
 
-    def _apply(self, event: ExecutionEvent, size: int) -> None:
+    def _apply(self, event: ExecutionEvent) -> ExecutionEvent | None:
+        """Let the run know of an event; returns what the feed gets, None for nothing."""
         watched = self._runs.get(event.execution_id)
         if watched is None and event.type in _OPENING:
             watched = self._open(event.execution_id, event.session_id, event.workflow_id)
@@ -368,10 +355,10 @@ class Tracker:
             # What belongs to no run that is kept: at least nothing of a run's own.
             if event.type.startswith(OWN):
                 self.losses.dropped("state", "late", event)
-                return
+                return None
         elif not watched.state.apply(event):
             self.losses.dropped("state", "late", event)
-            return
+            return None
         elif event.type == "node.status":
             node = watched.state.nodes[event.node_id or ""]
             if node.status.terminal:
@@ -389,7 +376,7 @@ class Tracker:
             self._finish(watched)
         if self._tracing.spans and watched is not None:
             self._tracing.applied(event, watched.state)
-        self._backlog.add(event, size)
+        return event
 
     def _publish(self, n: int) -> None:
         for _ in range(n):
@@ -398,7 +385,7 @@ class Tracker:
             if event.type == "node.log":
                 self._lines.gone(event)
             try:
-                self._feed.publish(event)
+                self._feed.publish(event, size - ENVELOPE)
             except Exception:
                 self._defect(event)
         self._published += n
@@ -418,15 +405,15 @@ class Tracker:
 
     # -- log lines
 
-    def _line(self, event: ExecutionEvent, size: int) -> None:
+    def _line(self, event: ExecutionEvent) -> ExecutionEvent | None:
         watched = self._runs.get(event.execution_id)
         if watched is None or watched.state.ended:
             self._lines.gone(event)
             self.losses.dropped("log", "late", event)
-            return
+            return None
         channel = self._logs.channel(event.execution_id, event.session_id)
         data = {"cursor": str(channel.append(event)), **event.data}
-        self._backlog.add(msgspec.structs.replace(event, data=data), size)
+        return msgspec.structs.replace(event, data=data)
 
     # -- beginnings and ends
 
@@ -468,9 +455,7 @@ class Tracker:
         self._runs.retire(state.execution_id)
         self._sessions.ended(state.session_id)
         self._forget_sessions()
-        for waiter in watched.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        watched.wake()
 
     def _gone(self, watched: Watched) -> None:
         """A run is kept no longer."""
