@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,10 @@ from yukta_rx.testing.clock import VirtualClock, virtual_time
 
 if TYPE_CHECKING:
     from yukta_rx.streams.clock import LoopClock
+
+
+class Item:
+    """Something that one can see going."""
 
 
 def test_empty_rings_share_nothing_that_shows() -> None:
@@ -46,6 +51,29 @@ def test_a_ring_keeps_the_newest_by_their_numbers(
     assert [ring.get(number) for number in kept] == kept
     assert ring.get(len(weights) + 1) is None
     assert ring.get(ring.first - 1) is None
+
+
+def test_a_ring_through_which_many_items_go_holds_only_those_that_are_kept() -> None:
+    ring: Ring[list[int]] = Ring()
+    held: weakref.WeakSet[Item] = weakref.WeakSet()
+    items: Ring[Item] = Ring()
+    for number in range(1, 2001):
+        ring.append([number], number)
+        items.append(item := Item(), 1)
+        held.add(item)
+        while len(ring) > 10:
+            assert ring.pop() == ([number - 10], number - 10)
+            items.pop()
+        del item
+        assert len(held) == len(items) == min(number, 10)
+
+    assert ring.after(0, 99) == [[number] for number in range(1991, 2001)]
+    assert (ring.first, ring.get(1990), ring.get(1991), ring.oldest()) == (
+        1991,
+        None,
+        [1991],
+        [1991],
+    )
 
 
 @given(st.lists(st.booleans(), max_size=20), st.integers(0, 20), st.integers(1, 5))

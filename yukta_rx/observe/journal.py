@@ -28,6 +28,10 @@ HELD: Final = 65_536
 """Results or lines kept for followers who have not read them; the bound of bytes holds too."""
 
 
+_NOBODY: Final[list[Any]] = []
+"""Who follows a journal that nobody has followed yet, as most."""
+
+
 class Gap(msgspec.Struct, frozen=True, gc=False):
     """Where items are missing that were there once.
 
@@ -107,7 +111,7 @@ class Journal(ABC, Generic[T]):
         self._ring: Ring[Kept[T]] = Ring() if ring is None else ring
         self._counted = 0
         # Weak, since a reader that was only forgotten must not keep anything.
-        self._readers: list[ref[JournalReader[T]]] = []
+        self._readers: list[ref[JournalReader[T]]] = _NOBODY
         self._keep = keep
         self._hold = hold
         self.ended = False
@@ -243,6 +247,8 @@ class Journal(ABC, Generic[T]):
 
     def joined(self, reader: JournalReader[T]) -> None:
         """Keep for this reader what it has not read."""
+        if self._readers is _NOBODY:
+            self._readers = []
         self._readers.append(ref(reader, self._readers.remove))
 
     def left(self, reader: JournalReader[T]) -> None:
