@@ -1,4 +1,4 @@
-"""Wires a prepared workflow: one Flow per node, in topological order.
+"""Wires a prepared workflow: one plan per node, in topological order.
 
 Children are wired before sources start, since a circuit only starts as a whole.
 Features: ENG-01, ENG-02, CTL-04.
@@ -6,14 +6,14 @@ Features: ENG-01, ENG-02, CTL-04.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from yukta_rx.engine.pipeline import node_flow, passing_flow, replay_flow
+from yukta_rx.engine.pipeline import node_plan, passing_plan, replay_plan
 from yukta_rx.engine.policies import copies
 from yukta_rx.engine.replay import NO_REPLAY, Replay
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.buffer import DROPPED_PORT
-from yukta_rx.streams.plan import ERROR_PORT
+from yukta_rx.streams.plan import ERROR_PORT, NodePlan, Outlet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.opening import Ready
     from yukta_rx.engine.pipeline import Hooks
-    from yukta_rx.streams.flow import Flow
 
 
 def wire(
@@ -33,29 +32,28 @@ def wire(
     prefetch: int,
     hooks_of: Callable[[NodeRuntime], Hooks],
     replay: Replay = NO_REPLAY,
-) -> dict[str, Flow[Any]]:
-    """The wrapped output of every node, by node id; none for those that a replay leaves alone."""
-    flows: dict[str, Flow[Any]] = {}
-    buffers: dict[str, Flow[Any]] = {}
+) -> dict[str, NodePlan]:
+    """The plan of every node, by node id; none for those that a replay leaves alone."""
+    plans: dict[str, NodePlan] = {}
+    buffers: dict[str, NodePlan] = {}
     for node_id in prepared.order:
         if not replay.has_stage(node_id):
             continue
         node = nodes[node_id]
         hooks = hooks_of(node)
         if node_id in replay.outputs:
-            wired = replay_flow(node, ready[node_id], hooks)
-            flows[node_id] = buffers[node_id] = wired.output
+            wired = replay_plan(node, ready[node_id], hooks)
+            plans[node_id] = buffers[node_id] = wired.plan
             continue
-        parents = []
-        for parent in prepared.nodes[node_id].parents:
+        parents = tuple(
             # What a node's buffer drops leaves at the buffer, in front of the node itself.
-            sources = buffers if parent.port == DROPPED_PORT else flows
-            source = sources[parent.node_id]
-            parents.append(source if parent.port is None else source.port(parent.port))
+            Outlet((buffers if parent.port == DROPPED_PORT else plans)[parent.node_id], parent.port)
+            for parent in node.prepared.parents
+        )
         if node_id in replay.passed:
-            wired = passing_flow(node, parents, ready[node_id], prefetch=prefetch, hooks=hooks)
+            wired = passing_plan(node, parents, ready[node_id], prefetch=prefetch, hooks=hooks)
         else:
-            wired = node_flow(
+            wired = node_plan(
                 node,
                 parents,
                 ready[node_id],
@@ -63,10 +61,10 @@ def wire(
                 hooks=hooks,
                 prelude=node.prelude,
             )
-        flows[node_id] = wired.output
+        plans[node_id] = wired.plan
         if wired.buffer is not None:
             buffers[node_id] = wired.buffer
-    return flows
+    return plans
 
 
 def shared_inputs(prepared: PreparedWorkflow, replay: Replay = NO_REPLAY) -> set[str]:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx import operators as ops
 from yukta_rx.engine.drops import Drops
 from yukta_rx.engine.fronts import buffer_of, drain, in_front
-from yukta_rx.engine.policies import STATUS_OF_ERROR, NodePolicies, describe
+from yukta_rx.engine.policies import (
+    PLAIN_CALL,
+    STATUS_OF_ERROR,
+    Attempts,
+    NodePolicies,
+    describe,
+    guarded,
+)
 from yukta_rx.engine.rates import RateMeter
 from yukta_rx.errors import ConflictError, UpstreamFailedError, YuktaError
 from yukta_rx.model.message import Message
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.breakpoints import Breakpoint
     from yukta_rx.engine.resume import Prelude
     from yukta_rx.plugins.contract import NodeContext
+    from yukta_rx.streams.attempts import Hold
     from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.stage import Stage
 
@@ -50,10 +58,12 @@ class NodeRuntime:
     __slots__ = (
         "_changed",
         "_deadline",
+        "_held_bytes",
         "_idle",
         "_loop",
         "_mask",
         "_meter",
+        "_policies",
         "_reported",
         "_say",
         "_spill_dir",
@@ -68,13 +78,14 @@ class NodeRuntime:
         "fronts",
         "held_alone",
         "held_at",
+        "id",
+        "kind",
         "on_dropped",
         "outcome",
         "parents",
         "passed_round",
         "paused",
         "paused_at",
-        "policies",
         "prelude",
         "prepared",
         "replaying",
@@ -96,20 +107,15 @@ class NodeRuntime:
         mask: Callable[[str], str],
     ) -> None:
         self.prepared = prepared
+        self.id = prepared.node.node_id
+        self.kind = prepared.spec.kind
         self.wall = clock.wall
         self.clock = PausableClock(clock)
         self.valve = ops.Valve(on_hold=self._held, round_trip=lambda msg: self.passed_round(msg))
         self.passed_round: Callable[[Message], Message] = lambda msg: msg
         """The message as it goes on when the node is skipped."""
-        self.policies = NodePolicies(
-            self.id,
-            prepared.policy,
-            self.clock,
-            wall=clock.wall,
-            say=self.say,
-            held_bytes=settings.held_output_bytes,
-            mask=mask,
-        )
+        self._policies: NodePolicies | None = None
+        self._held_bytes = settings.held_output_bytes
         self._mask = mask
         self.drops = self._drops(clock)
         self.on_dropped: Callable[[str | None, list[Message]], None] | None = None
@@ -147,19 +153,24 @@ class NodeRuntime:
         self._idle: ops.IdleClock | None = None
         self._meter: RateMeter | None = None
 
-    @property
-    def id(self) -> str:
-        """The node's id in its workflow."""
-        return self.prepared.node.node_id
-
-    @property
-    def kind(self) -> PluginKind:
-        """Trigger, processor or terminal."""
-        return self.prepared.spec.kind
-
     def say(self, kind: str, data: dict[str, Any]) -> None:
         """Say an event of this node."""
         self._say(kind, data, self.id)
+
+    @property
+    def policies(self) -> NodePolicies:
+        """What is done about its failures; made at first use, since most nodes never need it."""
+        if self._policies is None:
+            self._policies = NodePolicies(
+                self.id,
+                self.prepared.policy,
+                self.clock,
+                wall=self.wall,
+                say=self.say,
+                held_bytes=self._held_bytes,
+                mask=self._mask,
+            )
+        return self._policies
 
     def wired(self, stage: Stage) -> None:
         """The stage that runs it is made."""
@@ -193,21 +204,28 @@ class NodeRuntime:
         if self.on_dropped is not None:
             self.on_dropped(DROPPED_PORT, messages)
 
-    def clocks(self) -> list[ops.Operator]:
-        """The clocks that end this node, as far as it has limits."""
-        made: list[ops.Operator] = []
+    def attempts(self, element_timeout: float | Callable[[Message], float] | None) -> Attempts:
+        """What is done around each call, as far as the policy asks for it."""
+        if not guarded(self.prepared.policy):
+            return PLAIN_CALL
+        return self.policies.around_call(element_timeout)
+
+    def hold(self) -> Hold | None:
+        """How much an attempt may hold back; None where nothing is held back."""
+        return self.policies.hold() if guarded(self.prepared.policy) else None
+
+    def clocks(self) -> tuple[ops.IdleClock | None, ops.Deadline | None]:
+        """The clocks that end this node, idle timeout and deadline, as far as it has limits."""
         prepared, context = self.prepared, self.context
         limit = prepared.idle_timeout
         if context is not None and not (limit is None and prepared.timeout_template is None):
             limit = math.inf if limit is None else limit
-            self._idle = ops.IdleClock(self.clock, limit, lambda: context.last_beat)
-            made.append(ops.idle_timeout(self._idle))
+            self._idle = ops.IdleClock(self.clock, limit, context.latest_beat)
         given = prepared.policy.deadline_ms
         if given is not None:
             known = None if isinstance(given, str) else given / 1000
             self._deadline = ops.Deadline(self.clock, known)
-            made.append(ops.deadline(self._deadline))
-        return made
+        return self._idle, self._deadline
 
     def retime(self, limit: float | None) -> None:
         """Give the idle clock another limit in seconds, None for none; from any thread."""
@@ -479,13 +497,3 @@ class NodeRuntime:
         code = error.code if isinstance(error, YuktaError) else "node_failed"
         detail = str(self.status) if error is None else self._mask(describe(error))
         return {"code": code, "detail": detail, "nodeId": self.id}
-
-    def root(self) -> NodeRuntime:
-        """The failed node that made this one end UPSTREAM_FAILED; itself otherwise."""
-        node = self
-        while node.status is TaskStatus.UPSTREAM_FAILED:
-            failed = [parent for parent in node.parents if parent.error is not None]
-            if not failed:
-                break
-            node = failed[0]
-        return node

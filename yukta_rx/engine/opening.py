@@ -102,7 +102,7 @@ class OpenPlugins:
             context,
             shared=shared,
             timers=node,
-            hold=node.policies.hold(),
+            hold=node.hold(),
             given=None if node.prelude is None else node.prelude.given,
         )
         node.passed_round = call.passed_on

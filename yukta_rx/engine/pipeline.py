@@ -1,28 +1,27 @@
-"""The node wrapper: composes the operators around one plugin, in the documented order.
+"""The node wrapper: the plan of one node, with what each operator around its plugin would write.
 
 merge parents, edge buffer, valve, plugin call (attempt, element timeout, retry, onError), clocks
-and status, record, broadcast. An operator whose policy is off is not in the pipe at all, so it
-costs nothing.
+and status, record, broadcast. They fold into one plan, which is made at once; only what stands in
+front of a node as a stage of its own is piped. What a policy that is off would write is None, so
+it costs nothing.
 
 Feature: ENG-02.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from yukta_rx import operators as ops
 from yukta_rx.model.policy import JoinRule, NOfM
 from yukta_rx.streams.flow import Flow
-from yukta_rx.streams.plan import NodePlan, Slot
+from yukta_rx.streams.plan import NodePlan, Outlet, Slot
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.opening import Ready
     from yukta_rx.engine.resume import Prelude
-    from yukta_rx.streams.plan import Barrier, Gate, Join, Keeper, OnFinished, Tap
+    from yukta_rx.streams.plan import Barrier, Join, Keeper, OnFinished, Tap
 
 
 class Hooks(NamedTuple):
@@ -42,81 +41,114 @@ class Hooks(NamedTuple):
 
 
 class Wired(NamedTuple):
-    """The wrapped output of a node, and that of the buffer in front of it, if it has one."""
+    """The plan of a node, and that of the buffer in front of it, if it has one."""
 
-    output: Flow[Any]
-    buffer: Flow[Any] | None
+    plan: NodePlan
+    buffer: NodePlan | None
 
 
-def node_flow(
+def node_plan(
     node: NodeRuntime,
-    parents: Sequence[Flow[Any]],
+    parents: tuple[Outlet, ...],
     ready: Ready,
     *,
     prefetch: int,
     hooks: Hooks,
     prelude: Prelude | None = None,
 ) -> Wired:
-    """The output of `node`, wrapped.
+    """The plan of `node`.
 
     Args:
         node: gives the valve, the clocks and the policies, and observes the stage.
-        parents: the flows that feed it, none for a trigger.
+        parents: what feeds it, nothing for a trigger.
         ready: its plugin, ready to be called.
         prefetch: elements that each edge into it may hold.
         hooks: what listens to it.
         prelude: what leaves it first, where it goes on behind inputs that it had finished.
     """
-    gate: Gate = prelude or node.valve
-    buffer: Flow[Any] | None = None
-    if parents:
-        flow = ops.merge(*parents, name=node.id, join=join_of(node), prefetch=prefetch)
-        if prelude is not None:
-            flow = flow.pipe(ops.without_known(prelude.memory))
-        if (edge_buffer := node.edge_buffer()) is not None:
-            flow = flow.pipe(edge_buffer)
-            if node.drops is not None:
-                buffer = Flow(flow.plan.parents[0].plan)
-        flow = flow.write(Slot.VALVE, gate=gate).pipe(ops.call(ready.body))
-        flow = flow.pipe(*node.policies.around_call(ready.element_timeout))
-    else:
-        flow = Flow(NodePlan(name=node.id, body=ready.body, gate=gate, last=Slot.CALL))
-    flow = flow.pipe(*node.clocks(), ops.status(node), *_recorded(hooks), ops.broadcast())
-    return Wired(flow, buffer)
+    limit, retry, on_error = node.attempts(ready.element_timeout)
+    idle, deadline = node.clocks()
+    fields: dict[str, Any] = {
+        "body": ready.body,
+        "gate": prelude or node.valve,
+        "limit": limit,
+        "retry": retry,
+        "on_error": on_error,
+        "idle": idle,
+        "deadline": deadline,
+        "observer": node,
+        **hooks._asdict(),
+    }
+    if not parents:
+        return Wired(NodePlan(name=node.id, last=Slot.BROADCAST, **fields), None)
+    join = join_of(node)
+    edge_buffer = node.edge_buffer()
+    if prelude is None and edge_buffer is None:
+        plan = NodePlan(
+            name=node.id,
+            parents=parents,
+            join=join,
+            prefetch=prefetch,
+            last=Slot.BROADCAST,
+            **fields,
+        )
+        return Wired(plan, None)
+    front: Flow[Any] = Flow(
+        NodePlan(name=node.id, parents=parents, join=join, prefetch=prefetch, last=Slot.MERGE)
+    )
+    if prelude is not None:
+        front = front.pipe(ops.without_known(prelude.memory))
+    if edge_buffer is not None:
+        front = front.pipe(edge_buffer)
+    plan = front.write(Slot.BROADCAST, **fields).plan
+    return Wired(plan, None if node.drops is None else plan.parents[0].plan)
 
 
-def passing_flow(
-    node: NodeRuntime, parents: Sequence[Flow[Any]], ready: Ready, *, prefetch: int, hooks: Hooks
+def passing_plan(
+    node: NodeRuntime, parents: tuple[Outlet, ...], ready: Ready, *, prefetch: int, hooks: Hooks
 ) -> Wired:
     """A terminal that had finished: what comes in goes out as a result, without clocks."""
-    flow = ops.merge(*parents, name=node.id, join=join_of(node), prefetch=prefetch)
-    flow = flow.pipe(ops.valve(node.valve), ops.call(ready.body), ops.status(node))
-    flow = flow.pipe(*_recorded(hooks), ops.broadcast())
-    return Wired(flow, flow)
+    plan = NodePlan(
+        name=node.id,
+        parents=parents,
+        join=join_of(node),
+        prefetch=prefetch,
+        body=ready.body,
+        gate=node.valve,
+        observer=node,
+        last=Slot.BROADCAST,
+        **hooks._asdict(),
+    )
+    return Wired(plan, plan)
 
 
-def replay_flow(node: NodeRuntime, ready: Ready, hooks: Hooks) -> Wired:
+def replay_plan(node: NodeRuntime, ready: Ready, hooks: Hooks) -> Wired:
     """The recorded output of `node` in place of the node; it has no clocks and no policies."""
-    plan = NodePlan(name=node.id, body=ready.body, gate=node.valve, last=Slot.CALL)
-    flow: Flow[Any] = Flow(plan)
-    flow = flow.pipe(ops.status(node), *_recorded(hooks), ops.broadcast())
+    plan = NodePlan(
+        name=node.id,
+        body=ready.body,
+        gate=node.valve,
+        observer=node,
+        last=Slot.BROADCAST,
+        **hooks._asdict(),
+    )
     # What a buffer in front of the node dropped then is among what was recorded.
-    return Wired(flow, flow)
+    return Wired(plan, plan)
 
 
-def _recorded(hooks: Hooks) -> list[ops.Operator]:
-    if hooks == Hooks():
-        return []
-    return [ops.record(hooks.tap, hooks.barrier, hooks.on_finished, hooks.keeper)]
+_ALL_SUCCESS: Final = ops.AllSuccess()
+"""Remembers nothing, so every node that it is the rule of may have the same."""
 
 
 def join_of(node: NodeRuntime) -> Join:
-    """The join rule of a node, new for each run. Feature: ENG-03."""
+    """The join rule of a node. Feature: ENG-03."""
     prepared = node.prepared
+    trigger = prepared.policy.trigger
+    if trigger is JoinRule.ALL_SUCCESS and all(parent.required for parent in prepared.parents):
+        return _ALL_SUCCESS
     parents = {parent.node_id for parent in prepared.parents}
     # A parent with several edges counts as soon as one of them is required.
     counted = {parent.node_id for parent in prepared.parents if parent.required}
-    trigger = prepared.policy.trigger
     if isinstance(trigger, NOfM):
         return ops.AtLeast(trigger.n, counted)
     if trigger is JoinRule.ALL_DONE:

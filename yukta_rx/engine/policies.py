@@ -1,14 +1,14 @@
 """NodePolicies: what the engine does about one node's failures and time, joined to its run.
 
-Decides nothing itself: the operators do. It makes them from the policy and says what they did, as
-events. Features: ENG-04, ENG-05.
+Decides nothing itself: the operators' handles do. It makes them from the policy and says what they
+did, as events. Features: ENG-04, ENG-05.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from yukta_rx import operators as ops
 from yukta_rx.errors import (
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.definitions.prepare import PreparedNode
-    from yukta_rx.operators import Operator
+    from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.security.variables import Scope, Template
     from yukta_rx.streams.clock import Clock
+    from yukta_rx.streams.plan import Limit, Retry
+    from yukta_rx.streams.plan import OnError as OnErrorRule
 
 
 class Timers(Protocol):
@@ -75,6 +77,17 @@ class RetryWait:
     error: str
 
 
+class Attempts(NamedTuple):
+    """What a node's plan has around its call; nothing where no policy asks for it."""
+
+    limit: Limit | None = None
+    retry: Retry | None = None
+    on_error: OnErrorRule | None = None
+
+
+PLAIN_CALL: Final = Attempts()
+
+
 def describe(error: BaseException) -> str:
     """One line that says what an error is about, without a traceback."""
     text = str(error)
@@ -107,6 +120,16 @@ def milliseconds(text: Any, template: Template, scope: Scope) -> float:
     if not value >= 1:
         raise BadInputError(f"`{text}` gives {value}, but a time limit is 1 ms at least")
     return float(value) / 1000
+
+
+def root_of(node: NodeRuntime) -> NodeRuntime:
+    """The failed node that made this one end UPSTREAM_FAILED; itself otherwise."""
+    while node.status is TaskStatus.UPSTREAM_FAILED:
+        failed = [parent for parent in node.parents if parent.error is not None]
+        if not failed:
+            break
+        node = failed[0]
+    return node
 
 
 class NodePolicies:
@@ -156,33 +179,29 @@ class NodePolicies:
         self._waits: tuple[RetryWait, ...] = ()
         """Waits for further attempts; some of them are over."""
 
-    def hold(self) -> Hold | None:
-        """How much an attempt may hold back; None where nothing is held back."""
-        return Hold(_weigh, self._held_bytes, self._note) if guarded(self._policy) else None
+    def hold(self) -> Hold:
+        """How much an attempt may hold back."""
+        return Hold(_weigh, self._held_bytes, self._note)
 
-    def around_call(
-        self, element_timeout: float | Callable[[Message], float] | None
-    ) -> list[Operator]:
-        """The operators behind the call, as far as the policy asks for them."""
+    def around_call(self, element_timeout: float | Callable[[Message], float] | None) -> Attempts:
+        """What is done around the call, as far as the policy asks for it."""
         policy = self._policy
-        made: list[Operator] = []
+        limit: Limit | None = None
+        again: Retry | None = None
         if element_timeout is not None:
-            made.append(ops.element_timeout(ops.ElementTimeout(self._clock, element_timeout)))
+            limit = ops.ElementTimeout(self._clock, element_timeout)
         if policy.retry is not None:
-            backoff = ops.Backoff(
+            again = ops.Backoff(
                 policy.retry, self._clock, numbered=Message.numbered, on_retry=self._retried
             )
-            made.append(ops.retry(backoff))
-        if guarded(policy):
-            ledger = ops.FailureLedger(
-                policy.on_error,
-                policy.failure_budget,
-                self._clock,
-                letter=self._letter,
-                on_failure=self.failed,
-            )
-            made.append(ops.on_error(ledger))
-        return made
+        ledger = ops.FailureLedger(
+            policy.on_error,
+            policy.failure_budget,
+            self._clock,
+            letter=self._letter,
+            on_failure=self.failed,
+        )
+        return Attempts(limit, again, ledger)
 
     # -- told by the operators
 

@@ -20,6 +20,7 @@ from yukta_rx.engine.losses import Loss, lossless_fault, untold
 from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.pipeline import Hooks
+from yukta_rx.engine.policies import root_of
 from yukta_rx.engine.progress import RunOutcome, in_document_order, outcome, snapshot, totals
 from yukta_rx.engine.recording import Recorder, Recording
 from yukta_rx.engine.replay import NO_REPLAY, Replay
@@ -258,7 +259,7 @@ class Run(Steerable):
 
     def _start(self) -> None:
         self._replay.begin(self.nodes)
-        flows = wire(
+        plans = wire(
             self.prepared,
             self.nodes,
             self._plugins.ready | self._replay.ready(),
@@ -266,9 +267,9 @@ class Run(Steerable):
             hooks_of=self._hooks_of,
             replay=self._replay,
         )
-        self._circuit = Circuit(flows.values(), pool=self._pool, on_stall=self._stalled)
-        for node_id, flow in flows.items():
-            self.nodes[node_id].wired(self._circuit.stage_of(flow))
+        self._circuit = Circuit(plans.values(), pool=self._pool, on_stall=self._stalled)
+        for node_id, plan in plans.items():
+            self.nodes[node_id].wired(self._circuit.stages[plan])
         self._circuit.start()
         self._hold.begin(self._circuit)
         if self._draining:
@@ -412,7 +413,7 @@ class Run(Steerable):
         elif node.status is TaskStatus.ERROR:
             self.end_with(TaskStatus.ERROR, node.run_error())
         elif node.status in _FAILING and not node.prepared.children:
-            error = node.root().run_error()
+            error = root_of(node).run_error()
             if self._options.on_terminal_failure is OnTerminalFailure.FAIL_FAST:
                 self.end_with(TaskStatus.FAILURE, error)
             elif self._first_failure is None:
