@@ -15,7 +15,7 @@ from yukta_rx.testing.clock import run_virtual, virtual_time
 
 
 def snapshot(version: int, status: str = "RUNNING", **more: Any) -> ProgressSnapshot:
-    return ProgressSnapshot(
+    return ProgressSnapshot.of(
         {"version": version, "execution": {"status": status}, "nodes": []} | more
     )
 

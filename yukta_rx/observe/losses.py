@@ -34,13 +34,12 @@ _HELD: Final = "DROP_HELD"
 _DISCARDED: Final = "DISCARDED"
 
 
-class Ledger:
+class Ledger(msgspec.Struct, gc=False, eq=False):
     """The losses of one run."""
 
-    __slots__ = ("_rows",)
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, str | None, str], tuple[int, list[str]]] = {}
+    _rows: dict[tuple[str, str | None, str], tuple[int, list[str]]] = msgspec.field(
+        default_factory=dict
+    )
 
     def add(
         self,
@@ -77,9 +76,7 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """Another ledger with the same rows."""
-        made = Ledger()
-        made._rows = dict(self._rows)
-        return made
+        return Ledger(dict(self._rows))
 
     def items(self) -> Iterator[dict[str, Any]]:
         """Yield every row: `{place, nodeId?, reason, count, sample}`, in a stable order."""

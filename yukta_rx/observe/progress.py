@@ -5,12 +5,14 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
 
 from yukta_rx.errors import NotFoundError
 from yukta_rx.model.codec import loads_external
-from yukta_rx.model.status import TaskStatus
-from yukta_rx.observe.frames import Frame
+from yukta_rx.model.status import status_of
+from yukta_rx.observe.frames import Frame, json_of
 from yukta_rx.observe.journal import Journal, JournalReader, Kept
 from yukta_rx.observe.ring import OVERHEAD
 from yukta_rx.observe.stores import JournalStore
@@ -22,25 +24,28 @@ if TYPE_CHECKING:
     from yukta_rx.streams.clock import Clock
 
 
-class ProgressSnapshot:
+class ProgressSnapshot(msgspec.Struct, frozen=True, gc=False, eq=False):
     """A run at one moment, encoded.
 
     Attributes:
         version: grows from snapshot to snapshot of a run.
         terminal: whether the run had ended, so that none follows.
-        frame: the snapshot for a stream, named `execution.progress`; its id is the version.
+        data: the snapshot as one line of JSON.
     """
 
-    __slots__ = ("frame", "terminal", "version")
+    version: int
+    terminal: bool
+    data: bytes
 
-    def __init__(self, shown: Mapping[str, Any]) -> None:
-        self.version: int = shown["version"]
-        self.terminal = TaskStatus(shown["execution"]["status"]).terminal
-        self.frame = Frame.of("execution.progress", shown, id=str(self.version))
+    @classmethod
+    def of(cls, shown: Mapping[str, Any]) -> Self:
+        """Encode API.md's `ProgressSnapshot`."""
+        terminal = status_of(shown["execution"]["status"]).terminal
+        return cls(shown["version"], terminal, json_of(shown))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as API.md's `ProgressSnapshot`."""
-        shown: dict[str, Any] = loads_external(self.frame.data)
+        shown: dict[str, Any] = loads_external(self.data)
         return shown
 
 
@@ -62,7 +67,7 @@ class RunProgress(Journal[ProgressSnapshot]):
         if self.ended or (self.newest is not None and snapshot.version <= self.newest.version):
             return False
         self.newest = snapshot
-        self.add(snapshot, at, OVERHEAD + len(snapshot.frame.data))
+        self.add(snapshot, at, OVERHEAD + len(snapshot.data))
         if snapshot.terminal:
             self.end()
         return True
@@ -77,8 +82,9 @@ class RunProgress(Journal[ProgressSnapshot]):
         return kept.item
 
     def render(self, kept: Kept[ProgressSnapshot]) -> Frame:
-        """The snapshot's own frame."""
-        return kept.item.frame
+        """The snapshot as `execution.progress`; the id of the frame is its version."""
+        snapshot = kept.item
+        return Frame("execution.progress", snapshot.data, id=str(snapshot.version))
 
 
 class ProgressReader(JournalReader[ProgressSnapshot]):

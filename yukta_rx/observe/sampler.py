@@ -95,7 +95,7 @@ class Watched:
     Attributes:
         state: what its events say.
         run: the run itself while it goes on.
-        last: the last look at it, whole.
+        last: the last look at it, whole; None if nobody has looked since it began.
         final: the snapshot at its end.
         edges: the edges at its end, as JSON.
         losses: what it lost, as far as it is not read from the run itself.
@@ -214,10 +214,17 @@ class Sampler:
         if run is None or run.status.terminal:
             return []
         shown = complete(run.snapshot(), state, paused=run.paused)
-        if watched.last is None or moved(watched.last, shown):
-            watched.last = shown
-            self._progress.record(state.execution_id, ProgressSnapshot(without_edges(shown)))
+        last = watched.last or self._first(state.execution_id)
+        if last is None or moved(last, shown):
+            self._progress.record(state.execution_id, ProgressSnapshot.of(without_edges(shown)))
+            last = shown
+        watched.last = last
         return self.samples(watched, shown)
+
+    def _first(self, execution_id: str) -> dict[str, Any] | None:
+        """The snapshot with which a run began, before it had edges."""
+        newest = self._progress.newest(execution_id)
+        return None if newest is None else {**newest.as_dict(), "edges": []}
 
     def samples(self, watched: Watched, shown: Mapping[str, Any]) -> list[ExecutionEvent]:
         """Return the samples in a snapshot that the feed does not have, if anybody takes them."""

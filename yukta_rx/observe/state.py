@@ -7,7 +7,10 @@ Features: OBS-01, ENG-06.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.status import TaskStatus, advance, status_of
@@ -15,7 +18,6 @@ from yukta_rx.model.times import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from yukta_rx.errors import YuktaError
     from yukta_rx.model.execution_log import RunFinished, RunStarted
@@ -24,16 +26,16 @@ OWN: Final = ("execution.", "node.", "edge.")
 """Families of what a run itself does; nothing of these comes after its end."""
 
 
-class NodeMark:
+_NO_LABELS: Final[dict[str, str]] = {}
+
+
+class NodeMark(msgspec.Struct, gc=False, eq=False):
     """One node: its type, its status, and when it began and ended."""
 
-    __slots__ = ("ended_at", "module", "started_at", "status")
-
-    def __init__(self, module: str = "unknown") -> None:
-        self.module = module
-        self.status = TaskStatus.PENDING
-        self.started_at: datetime | None = None
-        self.ended_at: datetime | None = None
+    module: str = "unknown"
+    status: TaskStatus = TaskStatus.PENDING
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -101,7 +103,7 @@ class RunState:
         self.resumed_from: str | None = None
         self.depth = 0
         self.actor = "anonymous"
-        self.labels: dict[str, str] = {}
+        self.labels: Mapping[str, str] = _NO_LABELS
         self.error: Mapping[str, Any] | None = None
         self.totals: Mapping[str, int] | None = None
         self.nodes: dict[str, NodeMark] = {}
@@ -115,7 +117,7 @@ class RunState:
         """
         self.definition_version = about.get("definitionVersion", self.definition_version)
         self.actor = about.get("actor", self.actor)
-        self.labels = dict(about.get("labels") or self.labels)
+        self.labels = about.get("labels") or self.labels
         self.depth = about.get("depth", self.depth)
         self.parent_execution_id = about.get("parentExecutionId", self.parent_execution_id)
         self.restarted_from = about.get("restartedFrom", self.restarted_from)

@@ -90,6 +90,7 @@ class Tracker:
     ) -> None:
         group = settings.tracker
         self._clock = clock
+        self._wall = clock.wall
         self._feed = feed
         self._results = results
         self._logs = logs
@@ -175,10 +176,9 @@ class Tracker:
         state.definition_version = shown["execution"].get("definitionVersion", "")
         for node in shown["nodes"]:
             state.nodes.setdefault(node["nodeId"], NodeMark()).module = node["type"]
-        self._tracing.opened(run, state, self._clock.wall())
+        self._tracing.opened(run, state, self._wall())
         shown = complete(shown, state, paused=run.paused)
-        watched.last = shown
-        self._progress.record(run.execution_id, ProgressSnapshot(without_edges(shown)))
+        self._progress.record(run.execution_id, ProgressSnapshot.of(without_edges(shown)))
         if self._sampler.watches(watched):
             self._sampler.wake()
 
@@ -215,7 +215,7 @@ class Tracker:
         watched = self._find(execution_id)
         if watched is None or watched.state.ended:
             return
-        event = watched.state.end(status, error, self._clock.wall())
+        event = watched.state.end(status, error, self._wall())
         channel = self._results.get(execution_id)
         if channel is not None:
             channel.publish(
@@ -368,7 +368,7 @@ class Tracker:
         elif event.type == "execution.queued":
             # Before all that the run itself will show.
             shown = {**without_edges(self._bare(watched.state)), "version": 0}
-            self._progress.record(event.execution_id, ProgressSnapshot(shown))
+            self._progress.record(event.execution_id, ProgressSnapshot.of(shown))
         elif event.type == "execution.started":
             self._telemetry.run_started(watched.state)
         elif event.type == "execution.finished":
@@ -418,7 +418,7 @@ class Tracker:
     # -- beginnings and ends
 
     def _open(self, execution_id: str, session_id: str, workflow_id: str) -> Watched:
-        watched = Watched(RunState(execution_id, session_id, workflow_id, self._clock.wall))
+        watched = Watched(RunState(execution_id, session_id, workflow_id, self._wall))
         self._sessions.began(session_id, execution_id)
         self._runs.put(execution_id, watched)
         self._logs.channel(execution_id, session_id)
@@ -447,7 +447,7 @@ class Tracker:
 
     def _put_away(self, watched: Watched, shown: dict[str, Any]) -> None:
         state = watched.state
-        watched.final = ProgressSnapshot(without_edges(shown))
+        watched.final = ProgressSnapshot.of(without_edges(shown))
         watched.edges = json_of(shown["edges"])
         watched.last = None
         self._progress.record(state.execution_id, watched.final)
@@ -465,7 +465,7 @@ class Tracker:
 
     def _bare(self, state: RunState) -> dict[str, Any]:
         newest = self._progress.newest(state.execution_id)
-        return bare(state, newest.version if newest is not None else 0, self._clock.wall())
+        return bare(state, newest.version if newest is not None else 0, self._wall())
 
     def _forget_sessions(self) -> None:
         for execution_id in self._sessions.excess():
