@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from yukta_rx.control.start_checks import breakpoints_of, check_lossless, check_request
-from yukta_rx.control.start_request import Plan, StartRequest
+from yukta_rx.control.start_request import Plan, StartRequest, about_run
+from yukta_rx.engine.sub_workflow import Descent
 from yukta_rx.model.ids import new_execution_id
 from yukta_rx.model.workflow import RunOptions
 
@@ -67,6 +68,7 @@ class Planner:
         definition, base_dir = await self._definition_of(request)
         prepared = await self._preparer.prepare(definition, base_dir)
         execution_id = execution_id or new_execution_id()
+        descent = Descent() if child is None else child.descent
         return Plan(
             request=request,
             execution_id=execution_id,
@@ -77,6 +79,8 @@ class Planner:
             breakpoints=breakpoints_of(
                 request.breakpoints, execution_id, prepared, self._settings, self._pool
             ),
+            descent=descent,
+            about=about_run(request, descent),
             child=child,
         )
 
@@ -94,5 +98,7 @@ class Planner:
 
 def _options_of(definition: WorkflowDefinition, request: StartRequest) -> RunOptions:
     """The definition's options, each overridden by what the request says."""
+    if not request.options:
+        return definition.options
     own = definition.options.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return RunOptions.model_validate({**own, **(request.options or {})})
+    return RunOptions.model_validate({**own, **request.options})

@@ -81,6 +81,9 @@ class Scheduler(QueueView):
         )
         super().__init__(clock, WaitingLine(caps, group.queue_ageing.total_seconds()))
         self._held: dict[str, Place] = {}
+        self._at_once: asyncio.Future[None] = self._loop.create_future()
+        """What those share that got their slot without waiting: it is done."""
+        self._at_once.set_result(None)
         self._seq = 0
         self._ends: deque[float] = deque(maxlen=_SPAN)
         self._closed = False
@@ -134,12 +137,12 @@ class Scheduler(QueueView):
         place = Place(
             execution_id, session_id, workflow_id, priority=priority, since=now, seq=self._seq
         )
-        ticket = Ticket(place, self._clock.wall(), self._loop.create_future(), refused)
         if cap is None:
             self._line.take(session_id, workflow_id, now)
-            self._grant(ticket)
-        else:
-            self._enqueue(ticket)
+            self._hold(place)
+            return Ticket(place, self._clock.wall(), self._at_once, refused)
+        ticket = Ticket(place, self._clock.wall(), self._loop.create_future(), refused)
+        self._enqueue(ticket)
         return ticket
 
     def readmit(
@@ -189,9 +192,12 @@ class Scheduler(QueueView):
             self._claiming[place.execution_id] = ticket
             self._grant(ticket)
 
-    def _grant(self, ticket: Ticket) -> None:
+    def _hold(self, place: Place) -> None:
         self._generation += 1
-        self._held[ticket.place.execution_id] = ticket.place
+        self._held[place.execution_id] = place
+
+    def _grant(self, ticket: Ticket) -> None:
+        self._hold(ticket.place)
         if ticket.timer is not None:
             ticket.timer.cancel()
         ticket.granted.set_result(None)

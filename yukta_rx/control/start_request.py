@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from yukta_rx.durability.stores.queued_starts import QueuedStart
 from yukta_rx.engine.replay import NO_REPLAY, Replay
-from yukta_rx.engine.sub_workflow import Descent
 from yukta_rx.model.trace_context import TRACEPARENT
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from yukta_rx.control.commands.breakpoint import SetBreakpoint
     from yukta_rx.control.continuation import Continuation
     from yukta_rx.definitions.prepare import PreparedWorkflow
-    from yukta_rx.engine.sub_workflow import ChildRequest
+    from yukta_rx.engine.sub_workflow import ChildRequest, Descent
     from yukta_rx.model.workflow import RunOptions
 
 
@@ -95,6 +94,8 @@ class Plan:
         timeout: run deadline in active seconds.
         options: how it is run as a whole.
         breakpoints: in force before the first message.
+        descent: where the run stands below the one that was started from outside.
+        about: what is shown with the run, see `about_run`.
         child: set for a run that another one starts.
     """
 
@@ -104,24 +105,10 @@ class Plan:
     base_dir: Path | None
     timeout: float | None
     options: RunOptions
-    breakpoints: tuple[SetBreakpoint, ...] = ()
+    breakpoints: tuple[SetBreakpoint, ...]
+    descent: Descent
+    about: Mapping[str, Any]
     child: ChildRequest | None = None
-
-    @property
-    def descent(self) -> Descent:
-        """Where the run stands below the one that was started from outside."""
-        return Descent() if self.child is None else self.child.descent
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What is shown with the run: actor, via, labels, depth, restartedFrom, resumedFrom."""
-        asked = self.request
-        about = {"actor": asked.actor, "via": asked.via, "labels": dict(asked.labels)}
-        if asked.continuation is not None:
-            about |= asked.continuation.about()
-        if asked.traceparent is not None:
-            about[TRACEPARENT] = asked.traceparent
-        return {**about, **self.descent.about()}
 
     @property
     def lineage(self) -> str | None:
@@ -153,3 +140,14 @@ class Plan:
             queued_at=queued_at,
             request={**asked.body(), **own},
         )
+
+
+def about_run(asked: StartRequest, descent: Descent) -> dict[str, Any]:
+    """What is shown with a run: actor, via, labels, depth, restartedFrom, resumedFrom."""
+    about = {"actor": asked.actor, "via": asked.via, "labels": dict(asked.labels)}
+    if asked.continuation is not None:
+        about |= asked.continuation.about()
+    if asked.traceparent is not None:
+        about[TRACEPARENT] = asked.traceparent
+    about |= descent.about()
+    return about

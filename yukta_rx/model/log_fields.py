@@ -23,5 +23,11 @@ def log_fields(
     request_id: str | None = None,
 ) -> dict[str, str]:
     """Return the argument `extra` of a call of a logger; what is None is left out."""
-    given = zip(LOG_FIELDS, (execution_id, node_id, request_id), strict=True)
-    return {name: value for name, value in given if value is not None}
+    fields = {}
+    if execution_id is not None:
+        fields[EXECUTION_ID] = execution_id
+    if node_id is not None:
+        fields[NODE_ID] = node_id
+    if request_id is not None:
+        fields[REQUEST_ID] = request_id
+    return fields
