@@ -198,7 +198,7 @@ class Engine:
         settings, stores = self.settings, self.stores
         recorder = log = None
         if stores.results.durable:
-            made = ResultRecorder(stores.results, clock, settings, self.meters)
+            made = ResultRecorder(stores.results, clock, settings, self.meters, stores.linger)
             recorder = await self._stack.enter_async_context(made)
             self.readiness.check("results", recorder.fault)
         if stores.events.durable:

@@ -56,6 +56,7 @@ class RunRecorder:
 
     __slots__ = (
         "_failed",
+        "_handed",
         "_late",
         "_loop",
         "_timer",
@@ -82,6 +83,8 @@ class RunRecorder:
         self._failed = failed
         self._late: set[InputRecorder] = set()
         """Those with finished inputs that are in no row yet."""
+        self._handed: set[asyncio.Future[None]] = set()
+        """End markers on their way, whose nodes' children know of the end already."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -91,7 +94,12 @@ class RunRecorder:
         return self.store.durable
 
     def node(
-        self, node_id: str, hold: Callable[[bool], None], *, by_input: bool = False
+        self,
+        node_id: str,
+        hold: Callable[[bool], None],
+        *,
+        by_input: bool = False,
+        behind: bool = False,
     ) -> NodeRecorder:
         """What records one node; it calls `hold(True)` to have the node held back.
 
@@ -99,15 +107,35 @@ class RunRecorder:
             node_id: the node; those that feed it come before it.
             hold: holds the node back, or lets it go on.
             by_input: whether the inputs that it has finished are told.
+            behind: whether its children may know of its end before its marker is written.
         """
         kind = InputRecorder if by_input and self.durable else NodeRecorder
         recorder = kind(self, len(self.nodes), node_id, hold)
+        if not (self.store.synchronous or (behind and self.durable)):
+            recorder.barrier = recorder.marked
         self.nodes.append(recorder)
         return recorder
 
-    def failed(self, node_id: str, error: YuktaError) -> None:
+    def handed(self, recorder: NodeRecorder, marked: asyncio.Future[None]) -> None:
+        """A node's end marker is on its way, and nobody waits for it."""
+        self._handed.add(marked)
+
+        def written(marked: asyncio.Future[None]) -> None:
+            self._handed.discard(marked)
+            if not marked.cancelled() and (error := marked.exception()) is not None:
+                recorder.not_written(error)
+
+        marked.add_done_callback(written)
+
+    async def settled(self) -> None:
+        """Wait until every marker that was handed over is written, or has failed."""
+        while self._handed:
+            await asyncio.wait(self._handed)
+
+    def failed(self, node_id: str, error: BaseException) -> None:
         """Give up the output of a node that could not be written."""
-        log.warning("the output of node %s cannot be replayed: %s", node_id, error)
+        defect = None if isinstance(error, YuktaError) else error
+        log.warning("the output of node %s cannot be replayed: %s", node_id, error, exc_info=defect)
         self._failed()
         self.store.mark_incomplete(self.execution_id, node_id, WRITE_FAILED)
 
@@ -169,8 +197,6 @@ class NodeRecorder:
         self._guess = 0
         self._holding = False
         self.barrier: Callable[[], Awaitable[None]] | None = None
-        if not run.store.synchronous:
-            self.barrier = self._complete
 
     def add(self, port: str | None, messages: Sequence[Message]) -> bool:
         """Take a batch over; False if no more of this node is wanted."""
@@ -221,7 +247,7 @@ class NodeRecorder:
         try:
             written = run.store.written(run.execution_id, self.node_id)
         except YuktaError as error:
-            self._not_written(error)
+            self.not_written(error)
             return None
         return None if written is None else _Until(self, written)
 
@@ -230,29 +256,32 @@ class NodeRecorder:
         try:
             await written
         except YuktaError as error:
-            self._not_written(error)
+            self.not_written(error)
 
-    def _not_written(self, error: YuktaError) -> None:
+    def not_written(self, error: BaseException) -> None:
+        """Something of it could not be written: give its output up."""
         self.wanted = False
         self.run.failed(self.node_id, error)
 
     def complete(self) -> None:
-        """Mark the output as whole, where there is no barrier to do so."""
-        self.run.write_before(self.place)
-        try:
-            self.run.store.mark_complete(self.run.execution_id, self.node_id, self._rest())
-        except YuktaError as error:
-            self._not_written(error)
+        """Have the output marked as whole, where there is no barrier to do so."""
+        marked = self._mark()
+        if isinstance(marked, asyncio.Future):
+            self.run.handed(self, marked)
 
-    async def _complete(self) -> None:
-        self.run.write_before(self.place)
+    async def marked(self) -> None:
+        """Mark the output as whole, and wait for that."""
+        if (marked := self._mark()) is not None:
+            await self.until(marked)
+
+    def _mark(self) -> Awaitable[None] | None:
         run = self.run
+        run.write_before(self.place)
         try:
-            marked = run.store.mark_complete(run.execution_id, self.node_id, self._rest())
-            if marked is not None:
-                await marked
+            return run.store.mark_complete(run.execution_id, self.node_id, self._rest())
         except YuktaError as error:
-            self._not_written(error)
+            self.not_written(error)
+            return None
 
 
 class InputRecorder(NodeRecorder):

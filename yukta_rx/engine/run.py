@@ -235,6 +235,8 @@ class Run(Steerable):
             self._start()
         if self._circuit is not None:
             await asyncio.wait((self._circuit.done,))
+            if self._recording is not None and self._verdict is None:
+                await self._recording.settled()
 
     async def _open_plugins(self) -> None:
         for node in self.nodes.values():

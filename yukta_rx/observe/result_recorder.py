@@ -54,6 +54,7 @@ class ResultRecorder:
         clock: tells the time.
         settings: how much is kept.
         meters: where failed writes are counted.
+        linger: seconds that a write waits for more results; the end of a run does not wait.
 
     Attributes:
         on_altered: told of each result that was written with marks in place of what JSON cannot
@@ -63,13 +64,18 @@ class ResultRecorder:
     """
 
     def __init__(
-        self, store: ResultStore, clock: LoopClock, settings: Settings, meters: Meters
+        self,
+        store: ResultStore,
+        clock: LoopClock,
+        settings: Settings,
+        meters: Meters,
+        linger: float = 0,
     ) -> None:
         self._store = store
         self._clock = clock
         self._kept = settings.results
         self._behind: WriteBehind[_Waiting] = WriteBehind(
-            "results", self._write, clock, meters, WAITING
+            "results", self._write, clock, meters, WAITING, linger
         )
         self._behind.on_room = self._let_go
         self._held: dict[str, Callable[[bool], None]] = {}

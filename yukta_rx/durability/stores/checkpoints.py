@@ -173,6 +173,8 @@ class NodeCheckpointStore(Protocol):
     ) -> Awaitable[None] | None:
         """Write the last row and the end marker together; None if that is done already.
 
+        A durable store returns a future: the two are on their way, whoever awaits it.
+
         Raises:
             StoreUnavailableError: it could not be written; the node is not complete.
         """
