@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterable, Iterator
-from itertools import count
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Generator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from reactivex import Observable
@@ -23,28 +23,23 @@ from yukta_rx.engine.plugin_input import PluginInput
 from yukta_rx.engine.policies import Timers, copies, milliseconds
 from yukta_rx.engine.resume import settled
 from yukta_rx.errors import PluginContractError
-from yukta_rx.model.message import Message, Routed, copy_payload, trigger_message
-from yukta_rx.model.trace_context import trace_headers, with_headers
+from yukta_rx.model.message import Message, Routed, copy_payload
 from yukta_rx.plugins.bind import calls_at_once
 from yukta_rx.plugins.context import CallContext
 from yukta_rx.plugins.contract import PluginKind, Shape
 from yukta_rx.security.variables import Scope
-from yukta_rx.streams.aio import (
-    AsyncBody,
-    AsyncIterableBody,
-    AsyncManyBody,
-)
+from yukta_rx.streams.aio import AsyncBody, AsyncManyBody
 from yukta_rx.streams.concurrent import ConcurrentBody
 from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.rx import OverflowStrategy, from_rx
-from yukta_rx.streams.sync import IterableBody, ManyBody, MapBody
-from yukta_rx.streams.threads import ThreadBody, ThreadIterableBody
+from yukta_rx.streams.sync import ManyBody, MapBody
+from yukta_rx.streams.threads import ThreadBody
 from yukta_rx.streams.through import StreamBody
 
 if TYPE_CHECKING:
     from yukta_rx.definitions.prepare import PreparedNode
-    from yukta_rx.engine.resume import GivenBefore
-    from yukta_rx.plugins.contract import NodeContext
+    from yukta_rx.plugins.contract import BoundConfig, NodeContext, PluginSpec
+    from yukta_rx.security.variables import Template
     from yukta_rx.streams.attempts import Hold
     from yukta_rx.streams.plan import Barrier, Body
     from yukta_rx.streams.pool import BlockingPool
@@ -55,7 +50,8 @@ OBSERVABLE_BUFFER: Final = 1024
 REMEMBERED_CAUSES: Final = 1024
 """Causes whose outputs a stream plugin may still add to without repeating an id."""
 
-_PLAIN: Final = frozenset({dict, list, str, int, float, bool, tuple, bytes})
+PLAIN: Final = frozenset({dict, list, str, int, float, bool, tuple, bytes})
+"""Types of values that need no look before they go into a message."""
 
 
 class PluginCall:
@@ -65,19 +61,17 @@ class PluginCall:
         node: the prepared node.
         context: what the plugin is given.
         shared: another branch may hold the payloads that come in.
-        timers: told, once the first message is there, of limits that depend on it.
+        timers: told, once the first message is there, of limits that depend on it; not kept.
         hold: how much an attempt may hold back.
-        given: what a trigger gave before the run went on.
     """
 
     __slots__ = (
+        "_scope",
         "bound",
         "config",
         "context",
         "first",
         "fn",
-        "given_before",
-        "headers",
         "hold",
         "instance",
         "node",
@@ -85,10 +79,8 @@ class PluginCall:
         "own_context",
         "ports",
         "pure",
-        "scope",
         "shared",
         "spec",
-        "timers",
         "trail",
     )
 
@@ -100,9 +92,7 @@ class PluginCall:
         shared: bool,
         timers: Timers,
         hold: Hold | None = None,
-        given: GivenBefore | None = None,
     ) -> None:
-        self.given_before = given
         self.spec = node.spec
         self.ports = node.spec.named_ports(node.config.constant)
         self.bound = node.config
@@ -110,12 +100,10 @@ class PluginCall:
         self.context = context
         self.node_id = node.node.node_id
         self.node = node
-        self.timers = timers
         self.trail: tuple[Any, str] = (..., self.node_id)
         """The trail of what the last message became."""
         self.hold = hold
-        self.headers = trace_headers(context.traceparent)
-        self.first = self._timed_by_message()
+        self._scope: Scope | None = None
         self.fn = node.spec.fn
         self.own_context = node.spec.overlaps
         self.instance: Any = None
@@ -131,6 +119,28 @@ class PluginCall:
         )
         self.pure = node.spec.pure
         self.shared = copies(node, shared=shared)
+        self.first: Callable[[Message | None], None] | None = None
+        """Told of the first message, where idle timeout or deadline depend on it."""
+        idle = self._idle_timeout_of()
+        if idle is not None or node.deadline_template is not None:
+            self.first = self._timed_by_message(timers, idle)
+
+    @property
+    def scope(self) -> Scope:
+        """What expressions can read beside the message."""
+        if self._scope is None:
+            context = self.context
+            self._scope = Scope(
+                context={
+                    "executionId": context.execution_id,
+                    "sessionId": context.session_id,
+                    "workflowId": context.workflow_id,
+                    "nodeId": context.node_id,
+                },
+                settings=context.settings,
+                secrets=context.secrets,
+            )
+        return self._scope
 
     # -- configuration
 
@@ -144,45 +154,60 @@ class PluginCall:
         """The configuration with `${...}` resolved for one message."""
         return self.bound.resolve(self.scope.for_message(msg))
 
-    def _timed_by_message(self) -> Callable[[Message | None], None] | None:
-        """What works out idle timeout and deadline at the first message, if they depend on it."""
-        idle = self._idle_timeout_of()
+    def _timed_by_message(
+        self, timers: Timers, idle: Callable[[Scope], float | None] | None
+    ) -> Callable[[Message | None], None]:
+        """What works out idle timeout and deadline at the first message."""
         deadline, text = self.node.deadline_template, self.node.policy.deadline_ms
-        if idle is None and deadline is None:
-            return None
 
         def timed(msg: Message | None) -> None:
             scope = self.scope if msg is None else self.scope.for_message(msg)
             if idle is not None:
-                self.timers.retime(idle(scope))
+                timers.retime(idle(scope))
             if deadline is not None:
-                self.timers.set_deadline(milliseconds(text, deadline, scope))
+                timers.set_deadline(milliseconds(text, deadline, scope))
 
         return timed
 
     def _idle_timeout_of(self) -> Callable[[Scope], float | None] | None:
-        template, bound, spec = self.node.timeout_template, self.bound, self.spec
-        if template is not None:
-            return lambda scope: template.resolve(scope) or None
+        if (template := self.node.timeout_template) is not None:
+            return partial(_seconds, template)
         given = self.node.node.timeout_seconds is not None
-        if given or not callable(spec.default_timeout) or bound.constant is not None:
+        if given or not callable(self.spec.default_timeout) or self.bound.constant is not None:
             return None
-        return lambda scope: spec.timeout(bound.resolve(scope))
+        return partial(_timeout, self.spec, self.bound)
 
     def element_timeout(self) -> float | Callable[[Message], float] | None:
         """Seconds that an attempt may take, or what says so for a message."""
         limit, template = self.node.policy.element_timeout_ms, self.node.element_timeout_template
         if template is not None:
-            return lambda msg: milliseconds(limit, template, self.scope.for_message(msg))
+            return partial(self._attempt_seconds, limit, template)
         return None if limit is None else int(limit) / 1000
+
+    def _attempt_seconds(self, limit: Any, template: Template, msg: Message) -> float:
+        return milliseconds(limit, template, self.scope.for_message(msg))
 
     # -- before and after
 
-    async def open(self, pool: BlockingPool) -> None:
-        """Get the plugin ready: make a stream plugin, call what it declares as `open`."""
+    @property
+    def opening_waits(self) -> bool:
+        """Whether something has to be called, and may have to be waited for, before it is ready."""
+        return self.spec.open is not None or self.spec.shape is Shape.STREAM
+
+    @property
+    def closing_waits(self) -> bool:
+        """Whether there is something to call when it is closed."""
+        return self.instance is not None or self.spec.close is not None
+
+    def settle_config(self) -> None:
+        """Work out options that no message is needed for."""
         if self.config is None and not self.bound.reads_message:
             self.config = self.bound.resolve(self.scope)
             self.ports = self.spec.named_ports(self.config)
+
+    async def open(self, pool: BlockingPool) -> None:
+        """Get the plugin ready: make a stream plugin, call what it declares as `open`."""
+        self.settle_config()
         if self.spec.shape is Shape.STREAM:
             self.instance = self.fn()
             await self._prepare(self.instance.open, pool)
@@ -192,7 +217,7 @@ class PluginCall:
     def finish(self, pool: BlockingPool) -> Barrier | None:
         """What a terminal does after its last input; None if it declares nothing."""
         hook = self.spec.finish
-        return None if hook is None else lambda: self._prepare(hook, pool)
+        return None if hook is None else partial(self._prepare, hook, pool)
 
     async def close(self, pool: BlockingPool) -> None:
         """Call what the plugin declares as `close`."""
@@ -200,20 +225,6 @@ class PluginCall:
             await self._prepare(self.instance.close, pool)
         elif self.spec.close is not None:
             await self._prepare(self.spec.close, pool)
-
-    async def start_trigger(self, pool: BlockingPool) -> Body:
-        """Call a trigger function; the body of the source that it made."""
-        config = self.static_config()
-        if self.first is not None:
-            self.first(None)
-        if self.spec.shape is Shape.SYNC and self.spec.blocking:
-            made = await pool.call(self.fn, config, self.context)
-        else:
-            made = self.fn(config, self.context)
-            # An Observable can be awaited too, for its last value.
-            if inspect.isawaitable(made) and not isinstance(made, Observable):
-                made = await made
-        return self._source(made)
 
     async def _prepare(self, hook: Callable[..., Any], pool: BlockingPool) -> None:
         # Options that depend on a message have no value yet: the hook gets None for its config.
@@ -259,8 +270,8 @@ class PluginCall:
                 )
             inner = self.given(cause, out.value, index)
             return None if inner is None else Routed(out.port, inner)
-        if kind not in _PLAIN:
-            self._check(out)
+        if kind not in PLAIN:
+            self.check(out)
         if not self.pure:
             out = copy_payload(out)
         if index or cause.uid is not None or not cause.origin:
@@ -271,7 +282,8 @@ class PluginCall:
             trail = self.trail = (cause.trail, self.node_id)
         return Message(out, cause.headers, cause.origin, None, 1, trail)
 
-    def _check(self, out: Any) -> None:
+    def check(self, out: Any) -> None:
+        """Raise PluginContractError if what the plugin gave is no value of a message."""
         fault = None
         if isinstance(out, Observable):
             fault = "an Observable; annotate the function's return type with it"
@@ -365,7 +377,7 @@ class PluginCall:
             nonlocal trail
             out = fn(msg, config, context)
             origin = msg.origin
-            if type(out) not in _PLAIN or msg.uid is not None or not origin:
+            if type(out) not in PLAIN or msg.uid is not None or not origin:
                 return given(msg, out, 0)
             # As in `given`, written out: every message of every built-in node comes by here.
             if trail[0] is not msg.trail:
@@ -438,63 +450,11 @@ class PluginCall:
             f"expected {wanted}"
         )
 
-    # -- triggers
 
-    def _source(self, made: Any) -> Body:
-        """The stage body for what a trigger function returned."""
-        if isinstance(made, Flow):
-            return AsyncIterableBody(lambda: self._numbered_async(made.aiter()))
-        if isinstance(made, Observable):
-            paced = from_rx(made, OverflowStrategy.ERROR, size=OBSERVABLE_BUFFER)
-            return AsyncIterableBody(lambda: self._numbered_async(paced.aiter()))
-        if isinstance(made, AsyncIterable):
-            return AsyncIterableBody(lambda: self._numbered_async(made))
-        if isinstance(made, Iterable) and not isinstance(made, str | bytes | dict):
-            if self.spec.blocking:
-                return ThreadIterableBody(lambda: self._numbered(made))
-            return IterableBody(lambda: self._numbered(made), exact=False)
-        raise PluginContractError(
-            f"node {self.node_id}: {self.spec.type} returned {type(made).__name__}, "
-            "expected an iterator, an async iterator or an Observable"
-        )
+def _seconds(template: Template, scope: Scope) -> float | None:
+    seconds: float = template.resolve(scope)
+    return seconds or None
 
-    def _emitted(self, seq: int, value: Any) -> Any:
-        kind = type(value)
-        if kind is Routed:
-            inner = self._emitted(seq, value.value)
-            return Routed(value.port, inner)
-        lineage = self.context.lineage
-        if kind is Message:
-            payload = value.payload if self.pure else copy_payload(value.payload)
-            origin = (lineage, self.node_id, seq, True)
-            return Message(payload, with_headers(value.headers, self.headers), origin, value.own_id)
-        if kind not in _PLAIN and value is not None:
-            self._check(value)
-        return trigger_message(
-            lineage, self.node_id, seq, value if self.pure else copy_payload(value), self.headers
-        )
 
-    def _numbered(self, values: Iterable[Any]) -> Iterator[Any]:
-        try:
-            if self.given_before is None:
-                yield from map(self._emitted, count(), values)
-            else:
-                yield from self.given_before.values(self._emitted, values)
-        finally:
-            close = getattr(values, "close", None)
-            if close is not None:
-                close()
-
-    async def _numbered_async(self, values: AsyncIterable[Any]) -> AsyncIterator[Any]:
-        seq, before = 0, self.given_before
-        made = self._emitted if before is None else before.numbered(self._emitted)
-        try:
-            async for value in values:
-                yield made(seq, value)
-                seq += 1
-            if before is not None:
-                before.check_end(seq)
-        finally:
-            close = getattr(values, "aclose", None)
-            if close is not None:
-                await close()
+def _timeout(spec: PluginSpec, bound: BoundConfig, scope: Scope) -> float | None:
+    return spec.timeout(bound.resolve(scope))

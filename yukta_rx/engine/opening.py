@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from yukta_rx.engine.calls import PluginCall
 from yukta_rx.engine.resume import Prelude
+from yukta_rx.engine.trigger_call import TriggerCall
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.sync import IterableBody
@@ -29,7 +31,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+Opening: TypeAlias = Callable[[], Awaitable[None]]
+"""Opens a plugin, whatever there is to wait for."""
+
+
+@dataclass(slots=True)
 class Ready:
     """A node's plugin, ready to be wired.
 
@@ -76,14 +82,34 @@ class OpenPlugins:
         self.opening: str | None = None
         """The node whose plugin is being opened."""
 
-    async def open(
+    def begin(self, openings: Iterator[Opening | None]) -> Coroutine[Any, Any, None] | None:
+        """Open plugins up to the first that has to be waited for.
+
+        Args:
+            openings: what `open` gives for each, taken when it is its turn.
+
+        Returns:
+            What opens that one and the others; None if all are ready.
+        """
+        for opening in openings:
+            if opening is not None:
+                return self._open_others(opening, openings)
+        return None
+
+    async def _open_others(self, first: Opening, openings: Iterator[Opening | None]) -> None:
+        await first()
+        for opening in openings:
+            if opening is not None:
+                await opening()
+
+    def open(
         self,
         node: NodeRuntime,
         context: NodeContext,
         *,
         shared: bool,
         recorded: Rows | None = None,
-    ) -> None:
+    ) -> Opening | None:
         """Make one node's plugin ready; if it cannot be opened the node fails when it starts.
 
         Args:
@@ -91,39 +117,55 @@ class OpenPlugins:
             context: what its plugin is given.
             shared: whether others may hold the payloads that come in.
             recorded: what it emitted for inputs that it had finished before the run went on.
+
+        Returns:
+            What has to be awaited for it; None if it is ready.
         """
         if recorded is not None:
             node.prelude = Prelude(node, recorded)
             if (given := node.prelude.given) is not None:
                 context.emitted_headers = given.headers
                 context.emitted = given.emitted
-        call = PluginCall(
-            node.prepared,
-            context,
-            shared=shared,
-            timers=node,
-            hold=node.hold(),
-            given=None if node.prelude is None else node.prelude.given,
-        )
-        node.passed_round = call.passed_on
+        call: PluginCall
+        if node.kind is PluginKind.TRIGGER:
+            before = None if node.prelude is None else node.prelude.given
+            call = TriggerCall(node.prepared, context, timers=node, before=before)
+        else:
+            call = PluginCall(node.prepared, context, shared=shared, timers=node, hold=node.hold())
+            node.passed_round = call.passed_on
+        if call.opening_waits:
+            return partial(self._open, node, call)
+        try:
+            call.settle_config()
+            self.ready[node.id] = self._ready(call)
+        except Exception as error:
+            self._failed(node, error, context)
+        self._calls.append(call)
+        return None
+
+    async def _open(self, node: NodeRuntime, call: PluginCall) -> None:
         self.opening = node.id
         try:
             await call.open(self._pool)
-            if node.kind is PluginKind.TRIGGER:
-                self.ready[node.id] = Ready(await call.start_trigger(self._pool))
+            if isinstance(call, TriggerCall):
+                self.ready[node.id] = Ready(await call.start(self._pool))
             else:
-                self.ready[node.id] = Ready(
-                    call.body(), call.finish(self._pool), call.element_timeout()
-                )
+                self.ready[node.id] = self._ready(call)
         except Exception as error:
-            about = log_fields(context.execution_id, node.id)
-            log.warning("node %s could not be opened", node.id, exc_info=error, extra=about)
-            self.ready[node.id] = Ready(FailedBody(error))
+            self._failed(node, error, call.context)
         finally:
             self.opening = None
             self._calls.append(call)
             if self._closing:
                 await self._close(self._calls.pop())
+
+    def _ready(self, call: PluginCall) -> Ready:
+        return Ready(call.body(), call.finish(self._pool), call.element_timeout())
+
+    def _failed(self, node: NodeRuntime, error: Exception, context: NodeContext) -> None:
+        about = log_fields(context.execution_id, node.id)
+        log.warning("node %s could not be opened", node.id, exc_info=error, extra=about)
+        self.ready[node.id] = Ready(FailedBody(error))
 
     async def close(self, grace: float) -> None:
         """Close them, the last first; none holds up the others.
@@ -133,6 +175,9 @@ class OpenPlugins:
         self._closing = True
         while self._calls:
             call = self._calls.pop()
+            if not call.closing_waits:
+                call.context.release()
+                continue
             closing = self._tasks.spawn(self._close(call), f"yukta close {call.node_id}")
             try:
                 await asyncio.wait((closing,), timeout=grace)

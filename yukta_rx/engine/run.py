@@ -9,7 +9,6 @@ Features: ENG-05, ENG-06, CTL-02, CTL-03, CTL-04, DUR-02.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.engine.asking import signals_of
@@ -38,15 +37,17 @@ from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import Circuit, StopMode
 from yukta_rx.streams.clock import LoopClock, Timer
+from yukta_rx.streams.grant import until_done
 from yukta_rx.streams.pool import BlockingPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
     from pathlib import Path
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.definitions.prepare import PreparedWorkflow
+    from yukta_rx.engine.opening import Opening
     from yukta_rx.engine.rates import RateMeter
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.workflow import RunOptions
@@ -62,14 +63,6 @@ CANCEL_GRACE: Final = 5.0
 """Seconds that cancelled calls get to clean up before the run ends without them."""
 
 _FAILING: Final = (TaskStatus.FAILURE, TaskStatus.TIMED_OUT, TaskStatus.UPSTREAM_FAILED)
-
-
-@dataclass(slots=True)
-class _Verdict:
-    """Why a run ends other than by itself; the first one stands."""
-
-    status: TaskStatus
-    error: dict[str, Any] | None = field(default=None)
 
 
 class Run(Steerable):
@@ -103,12 +96,14 @@ class Run(Steerable):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     error: dict[str, Any] | None = None
-    _verdict: _Verdict | None = None
+    # Why it ends other than by itself: the first reason stands.
+    _verdict: tuple[TaskStatus, dict[str, Any] | None] | None = None
     # Of a terminal, where the others may finish all the same.
     _first_failure: dict[str, Any] | None = None
     _draining = False
     _circuit: Circuit | None = None
     _opening: asyncio.Task[None] | None = None
+    _gave_up: asyncio.Future[None] | None = None
     _version = 0
     _snapshots = 0
 
@@ -166,7 +161,6 @@ class Run(Steerable):
         self._recording: Recording | None = None
         if recorder is not None:
             self._recording = Recording(recorder, prepared, self._shared, replay.outputs)
-        self._gave_up: asyncio.Future[None] = self._loop.create_future()
         self.nodes = self._make_nodes()
         if step_mode:
             self.pause()
@@ -228,24 +222,29 @@ class Run(Steerable):
 
     async def _until_done(self) -> None:
         """Open the plugins, wire and run the circuit, or go on waiting for either."""
-        if self._opening is None:
-            self._opening = self._tasks.spawn(self._open_plugins(), f"yukta open {self}")
-        await asyncio.wait((self._opening, self._gave_up), return_when=asyncio.FIRST_COMPLETED)
+        if self._opening is None and self._circuit is None and self._verdict is None:
+            work = self._plugins.begin(self._openings())
+            if work is not None:
+                self._gave_up = self._loop.create_future()
+                self._opening = self._tasks.spawn(work, f"yukta open {self}")
+        if self._opening is not None and self._gave_up is not None:
+            ends = (self._opening, self._gave_up)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if self._circuit is None and self._verdict is None:
             self._start()
         if self._circuit is not None:
-            await asyncio.wait((self._circuit.done,))
+            await until_done(self._circuit.done)
             if self._recording is not None and self._verdict is None:
                 await self._recording.settled()
 
-    async def _open_plugins(self) -> None:
+    def _openings(self) -> Iterator[Opening | None]:
         for node in self.nodes.values():
             if self._verdict is not None:
                 return
             if not self._replay.replaces(node.id):
                 node.context = self._context_of(node)
                 rows, shared = self._replay.partial.get(node.id), node.id in self._shared
-                await self._plugins.open(node, node.context, shared=shared, recorded=rows)
+                yield self._plugins.open(node, node.context, shared=shared, recorded=rows)
 
     def tap_of(self, node: NodeRuntime) -> Tap | None:
         """What sees each batch that a node emits, before its children do; None for nothing."""
@@ -284,7 +283,7 @@ class Run(Steerable):
             node.advance(TaskStatus.CANCELLED)
         self.ended_at = self._clock.wall()
         if self._verdict is not None:
-            status, self.error = self._verdict.status, self._verdict.error
+            status, self.error = self._verdict
         elif self._first_failure is not None:
             status, self.error = TaskStatus.FAILURE, self._first_failure
         elif self._options.lossless and (fault := lossless_fault(self.nodes.values())) is not None:
@@ -352,7 +351,7 @@ class Run(Steerable):
     ) -> None:
         """Stop everything; the first reason to do so decides how the run ends."""
         if self._verdict is None:
-            self._verdict = _Verdict(status, error)
+            self._verdict = status, error
             self._after(CANCEL_GRACE, self._give_up)
         for node in self.nodes.values():
             if node.context is not None:
@@ -384,7 +383,8 @@ class Run(Steerable):
             return
         told = "run %s ends without %s, which did not react to cancellation for %g s"
         self._voice.warn(told, self.execution_id, stuck, CANCEL_GRACE)
-        self._gave_up.set_result(None)
+        if self._gave_up is not None:
+            self._gave_up.set_result(None)
         if self._circuit is not None:
             self._circuit.stop(StopMode.KILL)
 

@@ -1,4 +1,7 @@
-"""Grant: what the worker of an async node waits for between two batches. Feature: ENG-01."""
+"""Waiting without a task or a future for each wait: of workers for batches, of many for one end.
+
+Feature: ENG-01.
+"""
 
 from __future__ import annotations
 
@@ -65,3 +68,23 @@ class Grant:
         self._cancelled = True
         self._loop.call_soon(callback, self, context=self._context)
         return True
+
+
+async def until_done(future: asyncio.Future[Any]) -> None:
+    """Wait for a future that others wait for too: who gives up waiting leaves it as it is.
+
+    As `asyncio.wait` for one, at a fifth of the cost; what the future gives is not looked at.
+    """
+    if future.done():
+        return
+    waiter: asyncio.Future[None] = future.get_loop().create_future()
+
+    def wake(_future: asyncio.Future[Any]) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    future.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        future.remove_done_callback(wake)
