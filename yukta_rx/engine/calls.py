@@ -107,16 +107,6 @@ class PluginCall:
         self.fn = node.spec.fn
         self.own_context = node.spec.overlaps
         self.instance: Any = None
-        self.scope = Scope(
-            context={
-                "executionId": context.execution_id,
-                "sessionId": context.session_id,
-                "workflowId": context.workflow_id,
-                "nodeId": context.node_id,
-            },
-            settings=context.settings,
-            secrets=context.secrets,
-        )
         self.pure = node.spec.pure
         self.shared = copies(node, shared=shared)
         self.first: Callable[[Message | None], None] | None = None
