@@ -110,7 +110,8 @@ class Stores:
         folders: the folders of file stores, by the switch that put stores there.
         leading: whether the stores are this server's own, or another one leads by now.
         database: where those of PostgreSQL are, None if there are none.
-        linger: seconds for which events and ends of nodes wait for others to share their commit.
+        linger: seconds for which events, results and ends of nodes wait for others to share their
+            commit.
     """
 
     definitions: WorkflowDefinitionStore
