@@ -5,7 +5,7 @@ Features: OBS-01, ENG-06.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.engine.rates import RateMeter
@@ -32,17 +32,24 @@ class RunOutcome:
         execution_id: the run.
         status: its final status.
         error: `{code, detail, nodeId?}` unless it ended well.
-        totals: messages `in` (emitted by triggers), `out` (reached terminals), `failed`, `dropped`.
-        nodes: every node's final `NodeState`, by id.
         seconds: from start to end, pauses included.
     """
 
     execution_id: str
     status: TaskStatus
     error: Mapping[str, Any] | None
-    totals: Mapping[str, int]
-    nodes: Mapping[str, Mapping[str, Any]]
     seconds: float
+    _run: Run = field(repr=False)
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """Messages `in` (from triggers), `out` (reached terminals), `failed`, `dropped`."""
+        return self._run.totals()
+
+    @property
+    def nodes(self) -> Mapping[str, Mapping[str, Any]]:
+        """Every node's final `NodeState`, by id."""
+        return {node.id: node.state() for node in self._run.nodes.values()}
 
 
 def totals(nodes: Iterable[NodeRuntime]) -> dict[str, int]:
@@ -65,9 +72,8 @@ def outcome(run: Run, seconds: float) -> RunOutcome:
         execution_id=run.execution_id,
         status=run.status,
         error=run.error,
-        totals=run.totals(),
-        nodes={node.id: node.state() for node in run.nodes.values()},
         seconds=seconds,
+        _run=run,
     )
 
 
