@@ -376,7 +376,8 @@ class Engine:
         self.meters.counter("yukta.plugin.events", plugin=plugin, outcome=outcome).add(n)
 
     def _publisher(self, run: Run) -> Callable[[ResultEvent], None]:
-        return self.results.channel(run.execution_id, run.session_id, run.hold).publish
+        ids, parent = (run.execution_id, run.session_id), run.about.get("parentExecutionId")
+        return self.results.channel(*ids, run.hold, parent).publish
 
     @property
     def events(self) -> Flow[ExecutionEvent]:

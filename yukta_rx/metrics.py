@@ -204,6 +204,16 @@ METERS: Mapping[str, Meter] = MappingProxyType(
                 "DUR-01",
             ),
             _meter(
+                "yukta.store.children.dropped",
+                Kind.COUNTER,
+                "Runs below others that went before those, since so many more were kept of them.",
+                "DUR-01",
+                "OBS-01",
+                "OBS-03",
+                labels=("store",),
+                store=("execution-log", "results", "tracker"),
+            ),
+            _meter(
                 "yukta.store.quarantined",
                 Kind.COUNTER,
                 "Rows that a store could not read and has set aside.",

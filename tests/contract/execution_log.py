@@ -1,6 +1,7 @@
 """What every ExecutionLogStore guarantees; a backend subclasses it and gives a `store`.
 
-The fixture `store` makes one that retains `RETAINED` runs and compacts after `COMPACT_AFTER`.
+The fixture `store` makes one that retains `RETAINED` runs and beside them `CHILDREN` of those that
+others started, compacts after `COMPACT_AFTER` events, and counts in `METERS`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.metrics import Meters
 from yukta_rx.model.execution_log import (
     ORPHANS,
     SCHEDULER,
@@ -28,12 +30,29 @@ from yukta_rx.model.status import TaskStatus
 
 NOW = datetime(2026, 12, 1, 12, 0, 0, 123456, UTC)
 RETAINED = 3
+CHILDREN = 4
 COMPACT_AFTER = 10
 
 
-def started(run: str, payload: Any = None, at: datetime = NOW) -> RunStarted:
+METERS = Meters()
+
+
+def crowded_out() -> float:
+    """How many children went for their number, in all stores so far."""
+    return METERS.counter("yukta.store.children.dropped", store="execution-log").value
+
+
+def started(
+    run: str, payload: Any = None, at: datetime = NOW, parent: str | None = None
+) -> RunStarted:
     return RunStarted(
-        execution_id=run, time=at, session_id="s", workflow_id="w", payload=payload, lineage=run
+        execution_id=run,
+        time=at,
+        session_id="s",
+        workflow_id="w",
+        payload=payload,
+        lineage=run,
+        parent_execution_id=parent,
     )
 
 
@@ -110,6 +129,53 @@ class ExecutionLogContract:
         kept = [run.started.execution_id for run in await store.runs()]
         assert kept == [f"r{n}" for n in range(RETAINED, RETAINED * 2)]
         assert await of(store, "r0") == []
+
+    async def test_L2_children_go_with_their_root_and_no_root_goes_for_them(
+        self, store: Any
+    ) -> None:
+        await store.append_start(started("first"))
+        await store.append([finished("first")])
+        await store.append_start(started("going", parent="first"))
+        below = ("", "-child", "-deep")
+        for root in ("old", "new"):
+            await store.append_start(started(root))
+            await store.append_start(started(f"{root}-child", parent=root))
+            await store.append_start(started(f"{root}-deep", parent=f"{root}-child"))
+            ends = (f"{root}-deep", f"{root}-child", root)
+            await store.append([finished(name) for name in ends])
+        before = crowded_out()
+        await compacted(store)
+        names = ["first", "going", *(f"{root}{at}" for root in ("old", "new") for at in below)]
+        kept = [name for name in names if await of(store, name)]
+        for n in range(2):
+            await store.append_start(started(f"more{n}"))
+            await store.append([finished(f"more{n}")])
+        await compacted(store)
+        later = {run.started.execution_id for run in await store.runs()}
+
+        assert kept == names
+        # A run without an end is never dropped.
+        assert later == {"going", "new", "new-child", "new-deep", "more0", "more1"}
+        assert await of(store, "old-deep") == []
+        assert crowded_out() == before
+
+    async def test_L2_of_many_children_the_newest_are_kept_and_the_others_counted(
+        self, store: Any
+    ) -> None:
+        await store.append_start(started("other"))
+        await store.append([finished("other")])
+        await store.append_start(started("root"))
+        before = crowded_out()
+        for n in range(CHILDREN * 3):
+            await store.append_start(started(f"c{n:02}", parent="root"))
+            await store.append([finished(f"c{n:02}")])
+        await compacted(store)
+        kept = [run.started.execution_id for run in await store.runs()]
+        gone = crowded_out() - before
+
+        newest = [f"c{n:02}" for n in range(CHILDREN * 2, CHILDREN * 3)]
+        assert sorted(kept) == [*newest, "other", "root"]
+        assert gone == CHILDREN * 2
 
     async def test_L2_of_streams_that_are_no_run_the_newest_entries_are_kept(
         self, store: Any

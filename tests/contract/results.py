@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -9,9 +10,13 @@ from typing import Any
 import pytest
 
 from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.metrics import Meters
 from yukta_rx.model.message import Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
+
+METERS = Meters()
+"""Where a store counts."""
 
 NOW = datetime(2026, 12, 1, 12, 0, 0, 123456, UTC)
 
@@ -92,6 +97,30 @@ class ResultContract:
 
         assert (list(many), list(old), sorted(none)) == (["a"], ["b"], ["c", "d"])
         assert await store.read("live") is not None
+
+    async def test_R5_children_go_with_their_root_and_no_root_goes_for_them(
+        self, store: Any
+    ) -> None:
+        await store.append("live", [result(1)])
+        days = map(timedelta, itertools.count())
+        for child, parent in (("x1", "live"), ("x2", "live"), ("a2", "a1"), ("a1", "a")):
+            await store.end(child, [last(1)], NOW + next(days), parent)
+        await store.end("a", [last(1)], NOW + next(days))
+        await store.end("b1", [last(1)], NOW + next(days), "b")
+        await store.end("b", [last(1)], NOW + next(days))
+
+        nothing = await store.trim(2, children=5)
+        before = METERS.counter("yukta.store.children.dropped", store="results").value
+        crowded = await store.trim(2, children=4)
+        counted = METERS.counter("yukta.store.children.dropped", store="results").value - before
+        family = await store.trim(1, children=4)
+        rest = await store.trim(0, children=4)
+
+        assert list(nothing) == []
+        assert (list(crowded), counted) == (["x1"], 1)
+        assert sorted(family) == ["a", "a1", "a2"]
+        assert sorted(rest) == ["b", "b1"]
+        assert [await store.last(name) for name in ("x2", "a2", "b1")] == [1, None, None]
 
     async def test_R6_nothing_kept_is_not_the_same_as_nothing_more(self, store: Any) -> None:
         await store.append("a", [result(1)])

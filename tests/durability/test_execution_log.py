@@ -11,11 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contract.catching import broken_guarantees
-from tests.contract.execution_log import COMPACT_AFTER, NOW, RETAINED, ExecutionLogContract
+from tests.contract.execution_log import (
+    CHILDREN,
+    COMPACT_AFTER,
+    METERS,
+    NOW,
+    RETAINED,
+    ExecutionLogContract,
+)
 from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.execution_log import FileExecutionLogStore
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
 from yukta_rx.durability.stores.execution_log import StreamMark, streams_to_drop
+from yukta_rx.durability.stores.families import Member, let_go
 from yukta_rx.errors import BadRequestError, UnserialisablePayloadError
 from yukta_rx.model.execution_log import (
     EVENTS,
@@ -36,8 +44,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.feature("DUR-01")
 
 
+KEPT = (RETAINED, COMPACT_AFTER, CHILDREN, METERS)
+
+
 def memory() -> ExecutionLogStore:
-    return MemoryExecutionLogStore(RETAINED, COMPACT_AFTER)
+    return MemoryExecutionLogStore(*KEPT)
 
 
 class TestExecutionLog(ExecutionLogContract):
@@ -46,10 +57,10 @@ class TestExecutionLog(ExecutionLogContract):
         if request.param == "memory":
             yield memory()
         else:
-            apart: Any = {}
+            apart: Any = {"children": CHILDREN, "meters": METERS}
             if request.param == "file and blobs":
                 blobs = FileBlobStore(tmp_path / "blobs", asyncio.to_thread)
-                apart = {"blobs": blobs, "claim_bytes": 100}
+                apart |= {"blobs": blobs, "claim_bytes": 100}
             store = FileExecutionLogStore(tmp_path, RETAINED, COMPACT_AFTER, **apart)
             await store.start()
             yield store
@@ -83,7 +94,7 @@ class Late(MemoryExecutionLogStore):
     """L3: shows a run's end with the next write."""
 
     def __init__(self) -> None:
-        super().__init__(RETAINED, COMPACT_AFTER)
+        super().__init__(*KEPT)
         self.waiting: list[Any] = []
 
     async def runs(self) -> Sequence[Any]:
@@ -127,12 +138,12 @@ class Lossy(MemoryExecutionLogStore):
 @pytest.mark.parametrize(
     ("store", "guarantee"),
     [
-        (lambda: Skipping(RETAINED, COMPACT_AFTER), {"L1"}),
-        (lambda: Forgetful(RETAINED, COMPACT_AFTER), {"L2"}),
+        (lambda: Skipping(*KEPT), {"L1"}),
+        (lambda: Forgetful(*KEPT), {"L2"}),
         (Late, {"L3"}),
-        (lambda: Halfway(RETAINED, COMPACT_AFTER), {"L6"}),
-        (lambda: Generous(RETAINED, COMPACT_AFTER), {"L7"}),
-        (lambda: Lossy(RETAINED, COMPACT_AFTER), {"L8"}),
+        (lambda: Halfway(*KEPT), {"L6"}),
+        (lambda: Generous(*KEPT), {"L7"}),
+        (lambda: Lossy(*KEPT), {"L8"}),
         (memory, set()),
     ],
     ids=["L1", "L2", "L3", "L6", "L7", "L8", "none"],
@@ -158,7 +169,7 @@ MARKS = st.lists(
 def test_retention_keeps_the_newest_and_every_run_without_an_end(
     marks: list[StreamMark], retained: int
 ) -> None:
-    dropped = set(streams_to_drop(marks, retained))
+    dropped = set(streams_to_drop(marks, retained, 0).names)
 
     runs = [mark for mark in marks if mark.stream not in STREAMS]
     kept = [mark for mark in runs if mark.stream not in dropped]
@@ -168,6 +179,52 @@ def test_retention_keeps_the_newest_and_every_run_without_an_end(
     oldest = sorted((mark.last_seq for mark in runs), reverse=True)[:retained]
     assert {mark.last_seq for mark in kept} >= set(oldest)
     assert all(mark.unfinished or mark.last_seq in oldest for mark in kept)
+
+
+FAMILIES = st.lists(
+    st.tuples(st.sampled_from("abcdefgh"), st.none() | st.sampled_from("abcdefgh"), st.booleans()),
+    unique_by=lambda run: run[0],
+)
+
+
+@given(FAMILIES, st.integers(0, 4), st.integers(0, 4), st.booleans())
+def test_a_child_stays_if_its_root_does_and_there_is_room(
+    runs: list[tuple[str, str | None, bool]], roots: int, children: int, orphans: bool
+) -> None:
+    family = [Member(name, n, parent, stays) for n, (name, parent, stays) in enumerate(runs)]
+    parents = {run.name: run.parent for run in family}
+    gone, crowded = let_go(family, roots, children, orphans=orphans)
+
+    def head(name: str) -> str | None:
+        """The root of a run; None if that is not there."""
+        seen = []
+        while name in parents and name not in seen:
+            seen.append(name)
+            parent = parents[name]
+            if parent is None:
+                return name
+            name = parent
+        return None
+
+    heads = [run.name for run in family if run.parent is None]
+    newest = heads[max(0, len(heads) - roots) :]
+    assert len(set(gone)) == len(gone)
+    for run in family:
+        if run.stays:
+            assert run.name not in gone
+        elif run.parent is None:
+            assert (run.name in gone) == (run.name not in newest)
+    below = [run for run in family if run.parent is not None]
+    goes = {
+        run.name for run in below if (head(run.name) in gone if head(run.name) else not orphans)
+    }
+    left = [run for run in below if run.name not in goes]
+    room = {run.name for run in left[max(0, len(left) - children) :]}
+    expected = {run.name for run in below if run.name in goes or run.name not in room}
+    assert {name for name in gone if parents[name] is not None} == {
+        run.name for run in below if run.name in expected and not run.stays
+    }
+    assert crowded == sum(not run.stays and run.name not in room for run in left)
 
 
 def made(kind: type[Any]) -> Any:

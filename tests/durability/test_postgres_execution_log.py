@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.contract.execution_log import (
+    CHILDREN,
     COMPACT_AFTER,
+    METERS,
     NOW,
     RETAINED,
     ExecutionLogContract,
@@ -80,7 +82,8 @@ async def other(postgres: Database) -> Any:
 class TestContract(ExecutionLogContract):
     @pytest.fixture
     async def store(self, postgres: Database) -> Any:
-        async with Settled(postgres, RETAINED, COMPACT_AFTER) as store:
+        kept = {"children": CHILDREN, "meters": METERS}
+        async with Settled(postgres, RETAINED, COMPACT_AFTER, **kept) as store:
             yield store
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.contract.archive import ArchiveContract, run
 from tests.contract.effects import EffectContract, effect
 from tests.contract.events import NOW, EventContract, event, numbers
-from tests.contract.results import ResultContract, cursors, last, result
+from tests.contract.results import METERS, ResultContract, cursors, last, result
 from tests.durability.lost_answers import losing_answers, lost_database, take_over
 from yukta_rx.durability.postgres.archive import PostgresExecutionArchiveStore
 from yukta_rx.durability.postgres.effects import PostgresEffectStore
@@ -35,7 +35,7 @@ async def count(postgres: Database, table: str) -> int:
 class TestResults(ResultContract):
     @pytest.fixture(params=[2, 1000])
     async def store(self, request: Any, postgres: Database) -> AsyncIterator[PostgresResultStore]:
-        async with PostgresResultStore(postgres, step=request.param) as store:
+        async with PostgresResultStore(postgres, step=request.param, meters=METERS) as store:
             yield store
 
 

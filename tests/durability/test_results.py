@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.contract.catching import broken_guarantees
-from tests.contract.results import NOW, ResultContract
+from tests.contract.results import METERS, NOW, ResultContract
 from yukta_rx.durability.file._segmented_log import SEGMENT
 from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.results import FileResultStore
@@ -38,9 +38,9 @@ class TestResults(ResultContract):
         self, request: pytest.FixtureRequest, tmp_path: Path
     ) -> AsyncIterator[ResultStore]:
         if request.param == "memory":
-            yield MemoryResultStore()
+            yield MemoryResultStore(METERS)
             return
-        options: Any = {"segment": SEGMENT if request.param == "file" else 1}
+        options: Any = {"segment": SEGMENT if request.param == "file" else 1, "meters": METERS}
         if request.param == "blobs":
             blobs = FileBlobStore(tmp_path / "blobs", POOL.call)
             options |= {"blobs": blobs, "claim_bytes": 1}
@@ -48,14 +48,19 @@ class TestResults(ResultContract):
             yield opened
 
 
-class Inclusive(MemoryResultStore):
+class Counting(MemoryResultStore):
+    def __init__(self) -> None:
+        super().__init__(METERS)
+
+
+class Inclusive(Counting):
     """R1: gives the last of a page again."""
 
     async def read(self, execution_id: str, after: int = 0, limit: int = 100) -> Any:
         return await super().read(execution_id, max(0, after - 1) if limit < 100 else after, limit)
 
 
-class Late(MemoryResultStore):
+class Late(Counting):
     """R2: shows the end of a run only when it is asked for the second time."""
 
     def __init__(self) -> None:
@@ -71,7 +76,7 @@ class Late(MemoryResultStore):
         return part
 
 
-class Eager(MemoryResultStore):
+class Eager(Counting):
     """R3: keeps the newest form of a result."""
 
     def _write(self, execution_id: str, results: Sequence[Any]) -> Any:
@@ -83,7 +88,7 @@ class Eager(MemoryResultStore):
         return super()._write(execution_id, results)
 
 
-class Open(MemoryResultStore):
+class Open(Counting):
     """R4: a closed run takes more."""
 
     def _write(self, execution_id: str, results: Sequence[Any]) -> Any:
@@ -96,17 +101,19 @@ class Open(MemoryResultStore):
         return kept
 
 
-class Sweeping(MemoryResultStore):
+class Sweeping(Counting):
     """R5: removes live runs too."""
 
-    async def trim(self, retained: int, ended_before: Any = None) -> Sequence[str]:
-        dropped = await super().trim(retained, ended_before)
+    async def trim(
+        self, retained: int, ended_before: Any = None, children: int = 0
+    ) -> Sequence[str]:
+        dropped = await super().trim(retained, ended_before, children)
         if not retained:
             self._runs.clear()
         return dropped
 
 
-class Vague(MemoryResultStore):
+class Vague(Counting):
     """R6: takes a run that it does not know for one without results."""
 
     async def read(self, execution_id: str, after: int = 0, limit: int = 100) -> Any:
@@ -115,7 +122,7 @@ class Vague(MemoryResultStore):
         return await super().read(execution_id, after, limit)
 
 
-class Rough(MemoryResultStore):
+class Rough(Counting):
     """R7: forgets the fraction of seconds."""
 
     async def read(self, execution_id: str, after: int = 0, limit: int = 100) -> Any:
@@ -131,7 +138,7 @@ class Rough(MemoryResultStore):
         return StoredResults(tuple(items), part.ended)
 
 
-class Halfway(MemoryResultStore):
+class Halfway(Counting):
     """R8: keeps what came before the result that it refuses."""
 
     async def append(self, execution_id: str, results: Sequence[Any]) -> None:
@@ -139,7 +146,7 @@ class Halfway(MemoryResultStore):
             self._write(execution_id, [one])
 
 
-class Blunt(MemoryResultStore):
+class Blunt(Counting):
     """R9: cuts away the one behind as well."""
 
     async def cut(self, execution_id: str, upto: int) -> int:
@@ -161,7 +168,7 @@ class Blunt(MemoryResultStore):
         (Rough, {"R7"}),
         (Halfway, {"R8"}),
         (Blunt, {"R9"}),
-        (MemoryResultStore, set()),
+        (Counting, set()),
     ],
     ids=["R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "none"],
 )
@@ -177,10 +184,10 @@ def test_suite_catches(store: Any, guarantee: set[str]) -> None:
 def test_the_runs_that_ended_last_stay_unless_they_are_too_old(
     ended: dict[str, int], retained: int, before: int | None
 ) -> None:
-    runs = [(name, NOW + timedelta(hours=hour)) for name, hour in ended.items()]
+    runs = [(name, NOW + timedelta(hours=hour), None) for name, hour in ended.items()]
     limit = None if before is None else NOW + timedelta(hours=before)
 
-    dropped = set(results_to_drop(runs, retained, limit))
+    dropped = set(results_to_drop(runs, retained, limit, 0).names)
 
     kept = {name: hour for name, hour in ended.items() if name not in dropped}
     assert len(kept) <= retained

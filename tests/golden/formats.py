@@ -533,6 +533,19 @@ async def _read_results(path: Path) -> Any:
         return {name: plain(await store.read(name)) for name in (RUN, OTHER, NEXT)}
 
 
+async def _write_results_of_children(path: Path) -> None:
+    async with FileResultStore(path, POOL.call) as store:
+        await store.end(OTHER, [], NOON, RUN)
+        await store.end(RUN, [], NOON + timedelta(seconds=1))
+        await store.end(NEXT, [], NOON + timedelta(seconds=2))
+
+
+async def _read_results_of_children(path: Path) -> Any:
+    """What goes with the older of two roots."""
+    async with FileResultStore(path, POOL.call) as store:
+        return sorted(await store.trim(1, children=10))
+
+
 async def _write_results_with_blobs(path: Path) -> None:
     async with FileResultStore(path / "results", POOL.call, **_apart(path)) as store:
         found = [
@@ -743,6 +756,7 @@ FORMS: Final = (
     Form("archive", _write_archive, _read_archive, ("run",)),
     Form("archive-blobs", _write_archive_with_blobs, _read_archive_with_blobs, ("run",)),
     Form("results", _write_results, _read_results, ("result",)),
+    Form("results-children", _write_results_of_children, _read_results_of_children),
     Form("results-blobs", _write_results_with_blobs, _read_results_with_blobs, ("result",)),
     Form("events", _write_events, _read_events, ("event",)),
     Form("checkpoints", _write_checkpoints, _read_checkpoints),

@@ -38,9 +38,15 @@ class Store(MemoryResultStore):
         await self._answer()
         await super().append(execution_id, results)
 
-    async def end(self, execution_id: str, results: Sequence[ResultEvent], ended_at: Any) -> None:
+    async def end(
+        self,
+        execution_id: str,
+        results: Sequence[ResultEvent],
+        ended_at: Any,
+        parent: str | None = None,
+    ) -> None:
         await self._answer()
-        await super().end(execution_id, results, ended_at)
+        await super().end(execution_id, results, ended_at, parent)
 
     async def _answer(self) -> None:
         await asyncio.sleep(self.seconds)

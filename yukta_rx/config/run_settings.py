@@ -211,7 +211,8 @@ class TrackerGroup(Group):
     )
     max_executions: int = setting(
         10_000,
-        "Beyond this many runs the one that ended first is forgotten; live ones stay.",
+        "Beyond this many runs the one that ended first is forgotten; live ones stay. As many are"
+        " kept beside them of those that SUB_WORKFLOW nodes started; they go with their parent.",
         feature="OBS-01",
         ge=1,
     )
@@ -249,7 +250,11 @@ class StreamingGroup(Group):
         200, "Progress snapshots kept per run.", feature="OBS-01", ge=1
     )
     status_history_max_executions: int = setting(
-        1000, "Runs whose progress snapshots are kept.", feature="OBS-01", ge=1
+        1000,
+        "Runs whose progress snapshots are kept, and of those that others started as many beside"
+        " them.",
+        feature="OBS-01",
+        ge=1,
     )
     status_history_ttl_minutes: int = setting(
         5, "Minutes that progress snapshots are kept.", feature="OBS-01", ge=1
@@ -325,7 +330,12 @@ class ResultsGroup(Group):
     retention: timedelta = setting(
         timedelta(hours=1), "Time after the last use before results go.", feature="OBS-03"
     )
-    max_executions: int = setting(200, "Runs whose results are kept.", feature="OBS-03", ge=1)
+    max_executions: int = setting(
+        200,
+        "Runs whose results are kept, and of those that others started as many beside them.",
+        feature="OBS-03",
+        ge=1,
+    )
     max_bytes: ByteSize = setting(
         ByteSize(256 * 1024 * 1024),
         "What the results of all runs may take in memory, roughly.",
@@ -335,6 +345,13 @@ class ResultsGroup(Group):
     stored_runs: int = setting(
         500,
         "Ended runs whose results a durable store keeps; live ones stay.",
+        feature="OBS-03",
+        ge=0,
+    )
+    stored_children: int = setting(
+        1000,
+        "Ended runs that SUB_WORKFLOW nodes started and whose results it keeps beside those; they"
+        " go with the run at their head.",
         feature="OBS-03",
         ge=0,
     )

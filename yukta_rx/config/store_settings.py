@@ -78,9 +78,17 @@ class ExecutionLogGroup(Group):
     )
     retained_runs: int = setting(
         500,
-        "Newest runs that are kept; a run without an end is never dropped.",
+        "Newest runs that are kept, those apart that other runs started; a run without an end is"
+        " never dropped.",
         feature="DUR-01",
         ge=1,
+    )
+    retained_children: int = setting(
+        1000,
+        "Newest runs that SUB_WORKFLOW nodes started and that are kept beside those; they go with"
+        " the run at their head.",
+        feature="DUR-01",
+        ge=0,
     )
     compact_after: int = setting(
         10_000, "Events after which older runs are dropped.", feature="DUR-01", ge=1

@@ -137,7 +137,8 @@ class Reopening:
             if isinstance(end, RunFinished):
                 status, totals, time = end.status, end.totals, end.time
             known = start.execution_id in found.aborted
-            await recorder.close_run(start.execution_id, status, time, totals, known=known)
+            name, parent = start.execution_id, start.parent_execution_id
+            await recorder.close_run(name, status, time, totals, known=known, parent=parent)
 
     def _say_aborted(self, start: RunStarted, end: RunAborted | None) -> None:
         error = {"code": "aborted", "detail": "" if end is None else end.reason}

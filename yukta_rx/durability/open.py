@@ -262,7 +262,9 @@ async def _execution_log_in_memory(opening: Opening) -> dict[str, Any]:
 
     kept = opening.settings.execution_log
     return {
-        "execution_log": MemoryExecutionLogStore(kept.retained_runs, kept.compact_after),
+        "execution_log": MemoryExecutionLogStore(
+            kept.retained_runs, kept.compact_after, kept.retained_children, opening.meters
+        ),
         "queued_starts": MemoryQueuedStartStore(),
         "events": MemoryEventStore(),
     }
@@ -279,7 +281,7 @@ async def _restart_in_memory(opening: Opening) -> dict[str, Any]:
         "checkpoints": MemoryNodeCheckpointStore(opening.settings.restart, opening.offload),
         "archive": MemoryExecutionArchiveStore(),
         "input_requests": MemoryInputRequestStore(),
-        "results": MemoryResultStore(),
+        "results": MemoryResultStore(opening.meters),
         "effects": MemoryEffectStore(),
     }
 
@@ -324,6 +326,7 @@ async def _execution_log_in_files(opening: Opening) -> dict[str, Any]:
         kept.compact_after,
         fsync=kept.fsync,
         meters=opening.meters,
+        children=kept.retained_children,
         **claims,
     )
     feed = FileEventStore(folder.path / "events", opening.offload, meters=opening.meters)
@@ -355,7 +358,9 @@ async def _restart_in_files(opening: Opening) -> dict[str, Any]:
         "input_requests": await opening.stack.enter_async_context(
             FileInputRequestStore(folder.path, meters=meters)
         ),
-        "results": await enter(FileResultStore(folder.path / "results", offload, **claims)),
+        "results": await enter(
+            FileResultStore(folder.path / "results", offload, meters=meters, **claims)
+        ),
         "effects": await enter(FileEffectStore(folder.path)),
     }
 

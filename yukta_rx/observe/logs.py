@@ -313,12 +313,13 @@ class LogStore(JournalStore[LogChannel]):
             renew=False,
         )
 
-    def channel(self, execution_id: str, session_id: str) -> LogChannel:
-        """Return the channel of a run, made if it is new."""
+    def channel(self, execution_id: str, session_id: str, parent: str | None = None) -> LogChannel:
+        """Return the channel of a run, made if it is new; `parent` is who started it."""
         known = self.get(execution_id)
         if known is not None:
             return known
-        return self.keep(execution_id, LogChannel(execution_id, session_id, self, self._max_lines))
+        made = LogChannel(execution_id, session_id, self, self._max_lines)
+        return self.keep(execution_id, made, parent)
 
     def end(self, execution_id: str) -> None:
         """The run ended: its readers end, and its lines go in a while."""

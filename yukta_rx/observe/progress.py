@@ -118,15 +118,22 @@ class ProgressHistory(JournalStore[RunProgress]):
         self._per_run = group.status_history_max_per_run
         self.on_follow: Callable[[str], None] = lambda _id: None
 
-    def record(self, execution_id: str, snapshot: ProgressSnapshot) -> bool:
+    def record(
+        self, execution_id: str, snapshot: ProgressSnapshot, parent: str | None = None
+    ) -> bool:
         """Add a snapshot of a run; an older one than is known is dropped.
+
+        Args:
+            execution_id: the run.
+            snapshot: as it is now.
+            parent: the run that started it; None if none did.
 
         Returns:
             Whether it was added.
         """
         run = self.get(execution_id)
         if run is None:
-            run = self.keep(execution_id, RunProgress(self, self._per_run))
+            run = self.keep(execution_id, RunProgress(self, self._per_run), parent)
         added = run.record(snapshot, self.clock.now())
         if run.ended:
             self.retire(execution_id)

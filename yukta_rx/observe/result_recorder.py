@@ -45,6 +45,7 @@ class _Waiting(NamedTuple):
     execution_id: str
     event: ResultEvent
 
+    parent: str | None
 
 class ResultRecorder:
     """Owns a store of results, as an async context. Belongs to the loop.
@@ -106,8 +107,9 @@ class ResultRecorder:
         weight: int,
         hold: Callable[[bool], None] | None,
     ) -> None:
+        parent: str | None = None,
         """Have a result written; its run is held back with `hold` if too much waits."""
-        self._behind.put(_Waiting(execution_id, event), weight)
+        self._behind.put(_Waiting(execution_id, event, parent), weight)
         if event.type is ResultType.EXECUTION_END:
             self._release(execution_id)
         elif self._behind.full and hold is not None and execution_id not in self._held:
@@ -146,29 +148,33 @@ class ResultRecorder:
 
     async def _write(self, batch: list[_Waiting]) -> None:
         runs: dict[str, list[ResultEvent]] = {}
-        for execution_id, event in batch:
+        parents: dict[str, str | None] = {}
+        for execution_id, event, parent in batch:
             runs.setdefault(execution_id, []).append(event)
         # All at the same time: a store puts them into one commit.
+            parents[execution_id] = parent
         outcomes = await asyncio.gather(
-            *(self._write_run(execution_id, events) for execution_id, events in runs.items()),
+            *(self._write_run(name, events, parents[name]) for name, events in runs.items()),
             return_exceptions=True,
         )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
-        self._ended += sum(event.type is ResultType.EXECUTION_END for _, event in batch)
+        self._ended += sum(event.type is ResultType.EXECUTION_END for _, event, _ in batch)
         aging = self._kept.stored_for is not None
         late = aging and self._clock.now() - self._trimmed_at >= LOOK_EVERY
         if self._ended >= TRIM_EVERY or late:
             await self._trim()
 
-    async def _write_run(self, execution_id: str, events: list[ResultEvent]) -> None:
+    async def _write_run(
+        self, execution_id: str, events: list[ResultEvent], parent: str | None
+    ) -> None:
         try:
-            await self._write_events(execution_id, events)
+            await self._write_events(execution_id, events, parent)
         except UnserialisablePayloadError:
             # Only what a plugin emitted can be so; a mark stands in its place.
             made = [_writable(event) for event in events]
-            await self._write_events(execution_id, made)
+            await self._write_events(execution_id, made, parent)
             for event, written in zip(events, made, strict=True):
                 if written is not event:
                     self.on_altered(execution_id, event.node_id)
@@ -195,9 +201,11 @@ class ResultRecorder:
             if upto > gone:
                 self.on_cut(execution_id, upto, upto - gone)
 
-    async def _write_events(self, execution_id: str, events: list[ResultEvent]) -> None:
+    async def _write_events(
+        self, execution_id: str, events: list[ResultEvent], parent: str | None
+    ) -> None:
         if events[-1].type is ResultType.EXECUTION_END:
-            await self._store.end(execution_id, events, events[-1].time)
+            await self._store.end(execution_id, events, events[-1].time, parent)
         else:
             await self._store.append(execution_id, events)
 
@@ -206,7 +214,7 @@ class ResultRecorder:
         kept = self._kept
         before = None if kept.stored_for is None else self._clock.wall() - kept.stored_for
         try:
-            await self._store.trim(kept.stored_runs, before)
+            await self._store.trim(kept.stored_runs, before, kept.stored_children)
         except Exception as error:
             told = "old results are not removed, it is tried again later: %s"
             log.warning(told, error, exc_info=not isinstance(error, YuktaError))
@@ -253,6 +261,7 @@ class ResultRecorder:
     ) -> None:
         """Give the results of a run of an earlier process their end, if they have none.
 
+        parent: str | None = None,
         Args:
             execution_id: the run.
             status: how it ended.
@@ -262,6 +271,7 @@ class ResultRecorder:
         """
         last = await self._store.last(execution_id)
         if last is None:
+            parent: the run that started it.
             if not known:
                 return
             last = 0
@@ -277,7 +287,7 @@ class ResultRecorder:
             truncated=status.value == "ABORTED" or cut,
             totals=totals,
         )
-        await self._store.end(execution_id, [end], time)
+        await self._store.end(execution_id, [end], time, parent)
 
     async def _cut(self, execution_id: str) -> bool:
         """Whether the oldest results of a run are gone, or cannot be read."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from yukta_rx.model.log_fields import log_fields
+from yukta_rx.model.opened_results import is_closed, opened_result
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.weight import weigh
 from yukta_rx.observe.frames import Frame, json_safe
@@ -85,14 +86,14 @@ class ResultChannel(Journal[ResultEvent]):
         Raises:
             StoreUnavailableError: the store gives no answer.
         """
-        return self.read(after, limit)
+        return await opened_page(self.read(after, limit))
 
     def follow(self, after: int | None = None) -> JournalReader[ResultEvent]:
         """Read on from a cursor until EXECUTION_END; gives `ResultEvent` and `Gap`.
 
         Its frames are named RESULT, NODE_END, EXECUTION_END and `stream.gap`.
         """
-        return JournalReader(self, after)
+        return ResultReader(self, after)
 
     def show(self, kept: Kept[ResultEvent]) -> ResultEvent:
         """The event itself."""
@@ -110,6 +111,20 @@ class ResultChannel(Journal[ResultEvent]):
                 end.frame = None
 
 
+class ResultReader(JournalReader[ResultEvent]):
+    """Follows a channel, and opens what came to a terminal as a reference."""
+
+    __slots__ = ()
+
+    async def _next(self, limit: int) -> list[Any]:
+        return [
+            one
+            if isinstance(one, Gap) or not is_closed(one.item)
+            else msgspec.structs.replace(one, item=await opened_result(one.item), frame=None)
+            for one in await super()._next(limit)
+        ]
+
+
 class RecordedChannel(ResultChannel):
     """The results of one run, which are also written to a store; memory holds the newest.
 
@@ -120,7 +135,7 @@ class RecordedChannel(ResultChannel):
         hold: holds the run back, or lets it go on.
     """
 
-    __slots__ = ("_cut", "_recorder", "hold")
+    __slots__ = ("_cut", "_parent", "_recorder", "hold")
 
     def __init__(
         self,
@@ -130,10 +145,12 @@ class RecordedChannel(ResultChannel):
         keep: int,
         recorder: ResultRecorder,
         last: int = 0,
+        parent: str | None = None,
     ) -> None:
         super().__init__(execution_id, session_id, store, keep, Ring(last))
         self._recorder = recorder
         self._cut = False
+        self._parent = parent
         self.hold: Callable[[bool], None] | None = None
 
     @property
@@ -159,17 +176,15 @@ class RecordedChannel(ResultChannel):
     ) -> Kept[ResultEvent]:
         """Add an item, and have it written."""
         kept = super().add(item, at, weight, counted=counted)
-        self._recorder.add(self.execution_id, item, weight, self.hold)
+        self._recorder.add(self.execution_id, item, weight, self.hold, self._parent)
         return kept
 
     async def fetch(self, after: int | None = None, limit: int = 50) -> Page:
         """Return the results behind a cursor, from the store where memory does not hold them."""
         cursor = min(after or 0, self.last)
-        if self.holds(cursor):
-            return self.read(cursor, limit)
-        items = await self.past(cursor, limit)
+        items = [] if self.holds(cursor) else await self.past(cursor, limit)
         if not items:
-            return self.read(cursor, limit)
+            return await opened_page(self.read(cursor, limit))
         over = self.ended and items[-1].cursor >= self.last
         gap = gap_before(items[0].cursor, cursor)
         return Page(items, None if over else items[-1].cursor, gap)
@@ -187,7 +202,7 @@ class RecordedChannel(ResultChannel):
         return RecordedReader(self, after)
 
 
-class RecordedReader(JournalReader[ResultEvent]):
+class RecordedReader(ResultReader):
     """Follows a recorded channel: first what only the store has, then what memory has."""
 
     __slots__ = ()
@@ -208,6 +223,17 @@ class RecordedReader(JournalReader[ResultEvent]):
             self.cursor = items[-1].cursor
             return [Kept(item.cursor, item, 0.0, False) for item in items]
         return await super()._next(limit)
+
+
+async def opened_page(page: Page) -> Page:
+    """A page whose results have payloads, and no references to them.
+
+    Raises:
+        StoreUnavailableError: one cannot be read.
+    """
+    if not any(map(is_closed, page.items)):
+        return page
+    return page._replace(items=[await opened_result(item) for item in page.items])
 
 
 def gap_before(first: int, after: int) -> Gap | None:
@@ -248,6 +274,7 @@ class ResultStore(JournalStore[ResultChannel]):
         execution_id: str,
         session_id: str,
         hold: Callable[[bool], None] | None = None,
+        parent: str | None = None,
     ) -> ResultChannel:
         """Return the channel of a run, made if it is new.
 
@@ -255,18 +282,23 @@ class ResultStore(JournalStore[ResultChannel]):
             execution_id: the run.
             session_id: its session.
             hold: holds the run back while a durable store is behind, or lets it go on.
+            parent: the run that started it; None if none did.
         """
         channel = self.get(execution_id)
         if channel is None:
-            channel = self.keep(execution_id, self._made(execution_id, session_id))
+            made = self._made(execution_id, session_id, parent=parent)
+            channel = self.keep(execution_id, made, parent)
         if hold is not None and isinstance(channel, RecordedChannel):
             channel.hold = hold
         return channel
 
-    def _made(self, execution_id: str, session_id: str, last: int = 0) -> ResultChannel:
+    def _made(
+        self, execution_id: str, session_id: str, last: int = 0, parent: str | None = None
+    ) -> ResultChannel:
+        about = execution_id, session_id, self, self._retained
         if self.recorder is None:
-            return ResultChannel(execution_id, session_id, self, self._retained)
-        return RecordedChannel(execution_id, session_id, self, self._retained, self.recorder, last)
+            return ResultChannel(*about)
+        return RecordedChannel(*about, self.recorder, last, parent)
 
     async def open(self, execution_id: str) -> ResultChannel | None:
         """Return the channel of a run, also of one that only a durable store still has.

@@ -27,7 +27,7 @@ class JournalStore(Generic[J]):
     Args:
         clock: tells the time.
         ttl: seconds that the journal of an ended run is kept.
-        capacity: how many journals are kept.
+        capacity: how many journals are kept, and how many beside them of runs that others started.
         max_bytes: what they may hold together, roughly.
         renew: whether reading begins the time anew.
 
@@ -64,9 +64,9 @@ class JournalStore(Generic[J]):
         """Watch no time any more."""
         self._shelf.close()
 
-    def keep(self, execution_id: str, journal: J) -> J:
-        """Keep a new journal."""
-        self._shelf.put(execution_id, journal)
+    def keep(self, execution_id: str, journal: J, parent: str | None = None) -> J:
+        """Keep a new journal; `parent` is the run that started its run, if one did."""
+        self._shelf.put(execution_id, journal, parent)
         return journal
 
     def _clear(self, journal: J) -> None:

@@ -104,6 +104,8 @@ class Tracker:
             capacity=group.max_executions,
             gone=self._gone,
         )
+        crowded = meters.counter("yukta.store.children.dropped", store="tracker")
+        self._runs.on_crowded = lambda: crowded.add(1)
         self.losses = LossBook(self._runs, self._find, results, logs, self._telemetry)
         self._backlog = Backlog(int(group.queue_max_bytes), meters, self._runs)
         self._published = 0
@@ -164,9 +166,8 @@ class Tracker:
     def track(self, run: LiveRun) -> None:
         """Register a run that is about to begin, or has just begun."""
         self._apply_all()
-        watched = self._runs.get(run.execution_id) or self._open(
-            run.execution_id, run.session_id, run.workflow_id
-        )
+        ids, parent = (run.execution_id, run.session_id), run.about.get("parentExecutionId")
+        watched = self._runs.get(run.execution_id) or self._open(*ids, run.workflow_id, parent)
         state = watched.state
         if state.ended:
             return
@@ -178,7 +179,7 @@ class Tracker:
             state.nodes.setdefault(node["nodeId"], NodeMark()).module = node["type"]
         self._tracing.opened(run, state, self._wall())
         shown = complete(shown, state, paused=run.paused)
-        self._progress.record(run.execution_id, ProgressSnapshot.of(without_edges(shown)))
+        self._progress.record(run.execution_id, ProgressSnapshot.of(without_edges(shown)), parent)
         if self._sampler.watches(watched):
             self._sampler.wake()
 
@@ -199,7 +200,8 @@ class Tracker:
 
     def restore(self, started: RunStarted, ended: RunFinished | None) -> None:
         """Register a run of an earlier server, with its end unless that is yet to be said."""
-        watched = self._open(started.execution_id, started.session_id, started.workflow_id)
+        ids, parent = (started.execution_id, started.session_id), started.parent_execution_id
+        watched = self._open(*ids, started.workflow_id, parent)
         watched.state.restore(started, ended)
         if ended is not None:
             self._put_away(watched, self._bare(watched.state))
@@ -417,11 +419,13 @@ class Tracker:
 
     # -- beginnings and ends
 
-    def _open(self, execution_id: str, session_id: str, workflow_id: str) -> Watched:
+    def _open(
+        self, execution_id: str, session_id: str, workflow_id: str, parent: str | None = None
+    ) -> Watched:
         watched = Watched(RunState(execution_id, session_id, workflow_id, self._wall))
         self._sessions.began(session_id, execution_id)
-        self._runs.put(execution_id, watched)
-        self._logs.channel(execution_id, session_id)
+        self._runs.put(execution_id, watched, parent)
+        self._logs.channel(execution_id, session_id, parent)
         self._forget_sessions()
         return watched
 
@@ -450,7 +454,7 @@ class Tracker:
         watched.final = ProgressSnapshot.of(without_edges(shown))
         watched.edges = json_of(shown["edges"])
         watched.last = None
-        self._progress.record(state.execution_id, watched.final)
+        self._progress.record(state.execution_id, watched.final, state.parent_execution_id)
         self._logs.end(state.execution_id)
         self._runs.retire(state.execution_id)
         self._sessions.ended(state.session_id)

@@ -14,6 +14,7 @@ from yukta_rx.durability.file._claim_check import ClaimCheck
 from yukta_rx.durability.file._journal import Journal
 from yukta_rx.durability.file._quarantine import Quarantine
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
+from yukta_rx.durability.stores.execution_log import CHILDREN, parent_of
 from yukta_rx.errors import BadRequestError, StoreUnavailableError, YuktaError
 from yukta_rx.model import codec
 from yukta_rx.model.execution_log import (
@@ -53,6 +54,8 @@ class _Head(msgspec.Struct, gc=False):
     seq: int = 0
     apart: bool = False
     """The payload is a blob."""
+    parent: str | None = msgspec.field(name="parentExecutionId", default=None)
+    """The run that started it."""
 
 
 class _Written(NamedTuple):
@@ -83,6 +86,7 @@ class FileExecutionLogStore:
         meters: where lines are counted that cannot be read.
         blobs: keeps start payloads that are too large for a line; None keeps all in their lines.
         claim_bytes: size from which on a payload is; 0 for none.
+        children: runs that others started and that are kept beside those.
     """
 
     durable = True
@@ -97,9 +101,10 @@ class FileExecutionLogStore:
         meters: Meters | None = None,
         blobs: FileBlobStore | None = None,
         claim_bytes: int = 0,
+        children: int = CHILDREN,
     ) -> None:
         self._payloads = ClaimCheck(STORE, blobs, claim_bytes)
-        self._state = _State(retained, compact_after)
+        self._state = _State(retained, compact_after, children, meters)
         self._journal = Journal(folder / NAME)
         self._quarantine = Quarantine(self._journal.path, "execution-log", meters)
         self._compact_after = compact_after
@@ -277,8 +282,10 @@ class FileExecutionLogStore:
 class _State(MemoryExecutionLogStore):
     """What the file says, and the lines that it takes to say it again."""
 
-    def __init__(self, retained: int, compact_after: int) -> None:
-        super().__init__(retained, compact_after)
+    def __init__(
+        self, retained: int, compact_after: int, children: int, meters: Meters | None
+    ) -> None:
+        super().__init__(retained, compact_after, children, meters)
         self._key_lines: dict[tuple[str, str, str], tuple[int, bytes]] = {}
         self.dropped = False
         """Whether lines of the file are no longer needed."""
@@ -305,7 +312,7 @@ class _State(MemoryExecutionLogStore):
     def put(self, written: Sequence[_Written]) -> None:
         """Keep events that are on disk."""
         for seq, event, line, apart in written:
-            self._keep(seq, event.TYPE, event.execution_id, line)
+            self._keep(seq, event.TYPE, event.execution_id, line, parent_of(event))
             if apart:
                 self.apart.add(event.execution_id)
             if isinstance(event, IdempotencyKey):
@@ -315,7 +322,7 @@ class _State(MemoryExecutionLogStore):
     def take(self, head: _Head, line: bytes) -> None:
         """Keep a line that was read."""
         # A line without a place, or with one that was given before, comes behind the others.
-        self._keep(max(self._seq + 1, head.seq), head.type, head.stream, line)
+        self._keep(max(self._seq + 1, head.seq), head.type, head.stream, line, head.parent)
         if head.apart:
             self.apart.add(head.stream)
         self._grown(1, head.time)
@@ -344,7 +351,7 @@ class _State(MemoryExecutionLogStore):
             elif len(good) < len(kept.places):
                 self._streams[name] = type(kept)()
                 for place, event, line in good:
-                    self._keep(place, event.TYPE, name, line)
+                    self._keep(place, event.TYPE, name, line, parent_of(event))
         self._seq = newest
 
     def snapshot(self) -> Iterator[bytes]:
@@ -405,5 +412,10 @@ def _head_of(line: bytes) -> _Head:
         seq, apart = written.get("seq"), written.get("apart") is True
         place = seq if isinstance(seq, int) else 0
         return _Head(
-            type=event.TYPE, stream=event.execution_id, time=event.time, seq=place, apart=apart
+            type=event.TYPE,
+            stream=event.execution_id,
+            time=event.time,
+            seq=place,
+            apart=apart,
+            parent=parent_of(event),
         )

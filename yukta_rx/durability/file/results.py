@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from array import array
-from bisect import bisect_right
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from yukta_rx.durability.file._claim_check import ClaimCheck
+from yukta_rx.durability.file._result_places import Places
 from yukta_rx.durability.file._segmented_log import SEGMENT, MovedError, SegmentedLog
+from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model import codec
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yukta_rx.durability.file.blobs import FileBlobStore
+    from yukta_rx.metrics import Meters
     from yukta_rx.model.results import ResultEvent
 
 log = logging.getLogger(__name__)
-
-RUN_OF_LINES: Final = 64 * 1024
-"""Bytes of neighbouring lines of one run that the index holds as one place."""
 
 STORE: Final = "results"
 """As the owner of blobs."""
@@ -47,6 +45,8 @@ class _Line(msgspec.Struct):
     """The payload is a blob."""
     result: msgspec.Raw = msgspec.Raw()
     ended: datetime | None = None
+    parent: str | None = None
+    """Beside the end: the run that started it."""
     cut: int = 0
     trimmed: tuple[str, ...] = ()
 
@@ -56,67 +56,10 @@ class _Line(msgspec.Struct):
         return bool(self.trimmed or self.cut)
 
 
-class _Places:
-    """Where the results of a run are, by cursor: five numbers for each run of lines."""
-
-    __slots__ = ("_numbers",)
-
-    def __init__(self) -> None:
-        # segment, begin, end, first cursor, last cursor
-        self._numbers = array("q")
-
-    def __len__(self) -> int:
-        return len(self._numbers) // 5
-
-    def __getitem__(self, index: int) -> tuple[int, int, int, int, int]:
-        segment, start, end, first, last = self._numbers[5 * index : 5 * index + 5]
-        return segment, start, end, first, last
-
-    def __iter__(self) -> Iterator[tuple[int, int, int, int, int]]:
-        return map(self.__getitem__, range(len(self)))
-
-    def add(self, segment: int, start: int, end: int, cursor: int) -> None:
-        """A line with a cursor above all others."""
-        numbers = self._numbers
-        if (
-            numbers
-            and numbers[-3] == start
-            and numbers[-5] == segment
-            and end - numbers[-4] <= RUN_OF_LINES
-        ):
-            numbers[-3], numbers[-1] = end, cursor
-        else:
-            numbers.extend((segment, start, end, cursor, cursor))
-
-    def behind(self, cursor: int) -> int:
-        """The first of the places that holds a cursor above this one."""
-        return bisect_right(range(len(self)), cursor, key=lambda i: self._numbers[5 * i + 4])
-
-    def whole(self, upto: int) -> tuple[int, int]:
-        """How many of the first places hold no cursor above this one; the last cursor in them."""
-        count = self.behind(upto)
-        return count, self._numbers[5 * count - 1] if count else 0
-
-    def drop(self, count: int) -> list[tuple[int, int]]:
-        """Let go of the first places; segment and bytes of each."""
-        gone = [
-            (segment, end - start)
-            for segment, start, end, _, _ in map(self.__getitem__, range(count))
-        ]
-        del self._numbers[: 5 * count]
-        return gone
-
-    def move(self, segment: int, moved: _Places) -> None:
-        """The lines of a segment are in other places of it."""
-        before = [place for place in self if place[0] < segment]
-        after = [place for place in self if place[0] > segment]
-        self._numbers = array("q", [n for place in (*before, *moved, *after) for n in place])
-
-
 class _Run:
     """What is known of a run without looking into files."""
 
-    __slots__ = ("cut", "end", "ended_at", "last", "parts", "places", "turn")
+    __slots__ = ("cut", "end", "ended_at", "last", "parent", "parts", "places", "turn")
 
     def __init__(self) -> None:
         self.last = 0
@@ -124,8 +67,9 @@ class _Run:
         """The cursor up to which nothing is kept any more."""
         self.parts: set[int] = set()
         """Parts of which payloads are kept apart."""
-        self.places = _Places()
+        self.places = Places()
         self.ended_at: datetime | None = None
+        self.parent: str | None = None
         self.end: tuple[int, int] | None = None
         """Segment and bytes of the line that says so."""
         self.turn: asyncio.Lock | None = asyncio.Lock()
@@ -147,6 +91,7 @@ class FileResultStore:
         segment: bytes of one file.
         blobs: keeps payloads that are too large for a line; None keeps every one in its line.
         claim_bytes: size from which on a payload is; 0 for none.
+        meters: where children are counted that went for their number.
     """
 
     durable = True
@@ -159,7 +104,9 @@ class FileResultStore:
         segment: int = SEGMENT,
         blobs: FileBlobStore | None = None,
         claim_bytes: int = 0,
+        meters: Meters | None = None,
     ) -> None:
+        self._crowded_out = CrowdedOut(STORE, meters)
         self._log = SegmentedLog(path, offload, limit=segment)
         self._claims = ClaimCheck(STORE, blobs, claim_bytes)
         self._runs: dict[str, _Run] = {}
@@ -196,10 +143,14 @@ class FileResultStore:
         await self._write(execution_id, results, None)
 
     async def end(
-        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime
+        self,
+        execution_id: str,
+        results: Sequence[ResultEvent],
+        ended_at: datetime,
+        parent: str | None = None,
     ) -> None:
         """Write the last results and close the run, in one write."""
-        await self._write(execution_id, results, ended_at)
+        await self._write(execution_id, results, ended_at, parent)
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100
@@ -274,14 +225,16 @@ class FileResultStore:
             await self._tidy()
         return run.cut
 
-    async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
+    async def trim(
+        self, retained: int, ended_before: datetime | None = None, children: int = 0
+    ) -> Sequence[str]:
         """Remove what is no longer kept, and the files that nothing is left in."""
         ended = [
-            (execution_id, run.ended_at)
+            (execution_id, run.ended_at, run.parent)
             for execution_id, run in self._runs.items()
             if run.ended_at is not None
         ]
-        dropped = results_to_drop(ended, retained, ended_before)
+        dropped, crowded = results_to_drop(ended, retained, ended_before, children)
         apart = [_owner(name, part) for name in dropped for part in self._runs[name].parts]
         if dropped:
             line = codec.encode({"trimmed": dropped})
@@ -289,6 +242,7 @@ class FileResultStore:
                 [line],
                 lambda segment, starts, end: self._trimmed(segment, end - starts[0], dropped),
             )
+        self._crowded_out.add(crowded)
         for owner in apart:
             await self._claims.forget(owner)
         async with self._tidying:
@@ -298,7 +252,11 @@ class FileResultStore:
     # -- writing
 
     async def _write(
-        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime | None
+        self,
+        execution_id: str,
+        results: Sequence[ResultEvent],
+        ended_at: datetime | None,
+        parent: str | None = None,
     ) -> None:
         # All are made before any is written.
         name = codec.encode(execution_id)
@@ -322,7 +280,7 @@ class FileResultStore:
                     line = encode_result(_with_payload(result, blob))
                 head = b'{"run":%b,"cursor":%d,%b' % (name, result.cursor, apart)
                 lines.append((result.cursor, b'%b"result":%b}' % (head, line)))
-            await self._write_lines(execution_id, run, lines, ended_at)
+            await self._write_lines(execution_id, run, lines, ended_at, parent)
 
     def _text_of(self, result: ResultEvent, line: bytes) -> bytes | None:
         if result.message is None:
@@ -330,7 +288,12 @@ class FileResultStore:
         return self._claims.text_of(result.message.payload, len(line))
 
     async def _write_lines(
-        self, execution_id: str, run: _Run, made: list[tuple[int, bytes]], ended_at: datetime | None
+        self,
+        execution_id: str,
+        run: _Run,
+        made: list[tuple[int, bytes]],
+        ended_at: datetime | None,
+        parent: str | None,
     ) -> None:
         cursors, lines, last = [], [], run.last
         for cursor, line in made:
@@ -340,14 +303,15 @@ class FileResultStore:
                 last = cursor
         if ended_at is not None:
             when = ended_at.astimezone(UTC).isoformat()
-            lines.append(codec.encode({"run": execution_id, "ended": when}))
+            whose = {} if parent is None else {"parent": parent}
+            lines.append(codec.encode({"run": execution_id, "ended": when, **whose}))
 
         def placed(segment: int, starts: Sequence[int], end: int) -> None:
             ends = [*starts[1:], end]
             for cursor, start, stop in zip(cursors, starts, ends, strict=False):
                 self._result_at(run, cursor, segment, start, stop)
             if ended_at is not None:
-                self._end_at(run, ended_at, segment, ends[-1] - starts[-1])
+                self._end_at(run, ended_at, parent, segment, ends[-1] - starts[-1])
 
         if lines:
             await self._log.append(lines, placed)
@@ -360,7 +324,9 @@ class FileResultStore:
         run.last = cursor
         self._alive[segment] = self._alive.get(segment, 0) + end - start
 
-    def _end_at(self, run: _Run, ended_at: datetime, segment: int, size: int) -> None:
+    def _end_at(
+        self, run: _Run, ended_at: datetime, parent: str | None, segment: int, size: int
+    ) -> None:
         if run.ended_at is not None:
             return
         run.ended_at, run.end, run.turn = ended_at, (segment, size), None
@@ -368,6 +334,7 @@ class FileResultStore:
 
     def _cut_at(self, run: _Run | None, upto: int, segment: int, size: int) -> None:
         self._marks[segment] = self._marks.get(segment, 0) + size
+        run.parent = parent
         if run is not None and upto > run.cut:
             run.cut = upto
             for number, used in run.places.drop(run.places.whole(upto)[0]):
@@ -400,7 +367,7 @@ class FileResultStore:
         if run is None:
             run = self._runs[read.run] = _Run()
         if read.ended is not None:
-            self._end_at(run, read.ended, segment, end - start)
+            self._end_at(run, read.ended, read.parent, segment, end - start)
         else:
             if read.apart:
                 run.parts.add(read.cursor // PART)
@@ -438,7 +405,7 @@ class FileResultStore:
         return wanted
 
     def _moved(self, number: int, lines: list[tuple[int, int, bytes]]) -> None:
-        places: dict[str, _Places] = {}
+        places: dict[str, Places] = {}
         self._alive[number] = self._marks[number] = 0
         for start, end, line in lines:
             read = _read(line)
@@ -452,7 +419,7 @@ class FileResultStore:
             if read.ended is not None:
                 run.end = (number, end - start)
             else:
-                places.setdefault(read.run, _Places()).add(number, start, end, read.cursor)
+                places.setdefault(read.run, Places()).add(number, start, end, read.cursor)
         for execution_id, moved in places.items():
             self._runs[execution_id].places.move(number, moved)
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from yukta_rx.durability.stores.execution_log import (
+    CHILDREN,
     LogEntry,
     LoggedRun,
     StreamMark,
     entries_to_drop,
+    parent_of,
     streams_to_drop,
 )
+from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.model.execution_log import (
     STREAMS,
     IdempotencyKey,
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from yukta_rx.metrics import Meters
+
 
 _ENDS: Final = frozenset({RunFinished.TYPE, RunAborted.TYPE})
 
@@ -42,6 +47,7 @@ class _Stream:
     start: bytes | None = None
     end: bytes | None = None
     resumed: int = 0
+    parent: str | None = None
 
     @property
     def unfinished(self) -> bool:
@@ -56,12 +62,22 @@ class MemoryExecutionLogStore:
     Args:
         retained: runs that are kept at least.
         compact_after: events after which older runs are dropped.
+        children: runs that others started and that are kept beside those.
+        meters: where children are counted that went for their number.
     """
 
     durable = False
 
-    def __init__(self, retained: int, compact_after: int) -> None:
+    def __init__(
+        self,
+        retained: int,
+        compact_after: int,
+        children: int = CHILDREN,
+        meters: Meters | None = None,
+    ) -> None:
         self._retained = retained
+        self._children = children
+        self._crowded_out = CrowdedOut("execution-log", meters)
         self._compact_after = compact_after
         self._appended = 0
         self._seq = 0
@@ -131,20 +147,22 @@ class MemoryExecutionLogStore:
     def _append(self, events: Sequence[LogEvent]) -> None:
         # All are written before any is kept.
         for event, line in [(event, encode_event(event)) for event in events]:
-            self._keep(self._seq + 1, event.TYPE, event.execution_id, line)
+            self._keep(self._seq + 1, event.TYPE, event.execution_id, line, parent_of(event))
             if isinstance(event, IdempotencyKey):
                 self._remember(event)
         if events:
             self._grown(len(events), events[-1].time)
 
-    def _keep(self, seq: int, kind: str, stream: str, line: bytes) -> None:
+    def _keep(
+        self, seq: int, kind: str, stream: str, line: bytes, parent: str | None = None
+    ) -> None:
         """Keep the line of an event that is known by its type and stream."""
         self._seq = seq
         kept = self._streams.setdefault(stream, _Stream())
         kept.places.append(seq)
         kept.lines.append(line)
         if kind == RunStarted.TYPE:
-            kept.start = line
+            kept.start, kept.parent = line, parent
         elif kind in _ENDS:
             kept.end = line
         elif kind == RunResumed.TYPE:
@@ -166,11 +184,18 @@ class MemoryExecutionLogStore:
 
     def _compact(self, now: datetime) -> None:
         marks = (
-            StreamMark(stream=name, last_seq=kept.places[-1], unfinished=kept.unfinished)
+            StreamMark(
+                stream=name,
+                last_seq=kept.places[-1],
+                unfinished=kept.unfinished,
+                parent=kept.parent,
+            )
             for name, kept in self._streams.items()
         )
-        for name in streams_to_drop(marks, self._retained):
+        gone = streams_to_drop(marks, self._retained, self._children)
+        for name in gone.names:
             del self._streams[name]
+        self._crowded_out.add(gone.crowded)
         for name in STREAMS & self._streams.keys():
             kept = self._streams[name]
             dropped = entries_to_drop(len(kept.places), self._retained)

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
 from yukta_rx.model.result_lines import decode_result, encode_result
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from yukta_rx.metrics import Meters
     from yukta_rx.model.results import ResultEvent
 
 
@@ -23,15 +25,21 @@ class _Kept:
     cursors: list[int] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     ended_at: datetime | None = None
+    parent: str | None = None
     cut: int = 0
 
 
 class MemoryResultStore:
-    """See `ResultStore`; lost with the process. Holds the written form."""
+    """See `ResultStore`; lost with the process. Holds the written form.
+
+    Args:
+        meters: where children are counted that went for their number.
+    """
 
     durable = False
 
-    def __init__(self) -> None:
+    def __init__(self, meters: Meters | None = None) -> None:
+        self._crowded_out = CrowdedOut("results", meters)
         self._runs: dict[str, _Kept] = {}
 
     async def append(self, execution_id: str, results: Sequence[ResultEvent]) -> None:
@@ -39,12 +47,16 @@ class MemoryResultStore:
         self._write(execution_id, results)
 
     async def end(
-        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime
+        self,
+        execution_id: str,
+        results: Sequence[ResultEvent],
+        ended_at: datetime,
+        parent: str | None = None,
     ) -> None:
         """Write the last results and close the run."""
         kept = self._write(execution_id, results)
         if kept.ended_at is None:
-            kept.ended_at = ended_at
+            kept.ended_at, kept.parent = ended_at, parent
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100
@@ -76,14 +88,17 @@ class MemoryResultStore:
             del kept.cursors[:gone], kept.lines[:gone]
         return kept.cut
 
-    async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
+    async def trim(
+        self, retained: int, ended_before: datetime | None = None, children: int = 0
+    ) -> Sequence[str]:
         """Remove what is no longer kept."""
         ended = [
-            (execution_id, kept.ended_at)
+            (execution_id, kept.ended_at, kept.parent)
             for execution_id, kept in self._runs.items()
             if kept.ended_at is not None
         ]
-        dropped = results_to_drop(ended, retained, ended_before)
+        dropped, crowded = results_to_drop(ended, retained, ended_before, children)
+        self._crowded_out.add(crowded)
         for execution_id in dropped:
             del self._runs[execution_id]
         return dropped

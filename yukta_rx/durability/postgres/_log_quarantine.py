@@ -77,5 +77,5 @@ class LogQuarantine:
             await made.execute(move, part, epoch, row.execution_id, row.seq, row.reason)
         for run in sorted({row.execution_id for row in rows if row.table == "execution_log"}):
             # Whoever writes to that run meanwhile waits, and adds to what is marked here.
-            await made.execute(FORGET_MARKS, part, run)
-            await made.execute(MARK_AGAIN, part, epoch, run)
+            parent = await made.fetchval(FORGET_MARKS, part, run)
+            await made.execute(MARK_AGAIN, part, epoch, run, parent)

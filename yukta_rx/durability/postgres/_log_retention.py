@@ -10,15 +10,19 @@ import logging
 from typing import TYPE_CHECKING
 
 from yukta_rx.durability.postgres._log_statements import (
+    DROP_CHILDREN,
     DROP_ENTRIES,
     DROP_KEYS,
-    DROP_RUNS,
+    DROP_ORPHANS,
+    DROP_ROOTS,
+    NEWEST_CHILD,
     OLDEST_ENTRY,
-    OLDEST_RUN,
+    OLDEST_ROOT,
     ROWS_PER_STEP,
     RUNS_PER_STEP,
 )
 from yukta_rx.durability.postgres.fence import check, fenced
+from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
 from yukta_rx.model.execution_log import STREAMS
 from yukta_rx.streams.aio import Tasks
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from yukta_rx.durability.postgres.database import Database
+    from yukta_rx.metrics import Meters
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +44,20 @@ class LogRetention:
         database: where the log is.
         retained: runs that are kept at least.
         compact_after: events after which older runs are dropped.
+        children: runs that others started and that are kept beside those.
+        meters: where children are counted that went for their number.
     """
 
-    def __init__(self, database: Database, retained: int, compact_after: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        retained: int,
+        compact_after: int,
+        children: int,
+        meters: Meters | None,
+    ) -> None:
+        self._children = children
+        self._crowded_out = CrowdedOut("execution-log", meters)
         self._database = database
         self._retained = retained
         self._compact_after = compact_after
@@ -79,17 +95,24 @@ class LogRetention:
     async def drop(self, now: datetime) -> None:
         """Drop what is too old at a time."""
         part = self._database.part
-        oldest = await self._database.fetchval(OLDEST_RUN, part, self._retained - 1)
+        oldest = await self._database.fetchval(OLDEST_ROOT, part, self._retained - 1)
         if oldest is not None:
-            await self._step(DROP_RUNS, oldest, whole=RUNS_PER_STEP)
+            await self._step(DROP_ROOTS, oldest, whole=RUNS_PER_STEP)
+        # One by one level: those below a child go once it is gone.
+        await self._step(DROP_ORPHANS, whole=1)
+        crowded = await self._database.fetchval(NEWEST_CHILD, part, self._children)
+        if crowded is not None:
+            gone = await self._step(DROP_CHILDREN, crowded, whole=RUNS_PER_STEP)
+            self._crowded_out.add(gone)
+            await self._step(DROP_ORPHANS, whole=1)
         for stream in sorted(STREAMS):
             kept = await self._database.fetchval(OLDEST_ENTRY, part, stream, self._retained - 1)
             if kept is not None:
                 await self._step(fenced(DROP_ENTRIES), stream, kept, whole=ROWS_PER_STEP)
         await self._step(fenced(DROP_KEYS), now, whole=ROWS_PER_STEP)
 
-    async def _step(self, sql: str, *args: Any, whole: int) -> None:
-        """Do a step until there is nothing left for a whole one."""
+    async def _step(self, sql: str, *args: Any, whole: int) -> int:
+        """Do a step until there is nothing left for a whole one; how many rows went."""
         part, epoch = self._database.part, self._database.epoch
 
         async def step(made: Any) -> int:
@@ -97,5 +120,7 @@ class LogRetention:
             await made.execute("SET LOCAL enable_seqscan = off")
             return check(await made.fetch(sql, part, epoch, *args), part, epoch)
 
-        while await self._database.write(step) >= whole:
-            pass
+        total = 0
+        while (gone := await self._database.write(step)) >= whole:
+            total += gone
+        return total + gone

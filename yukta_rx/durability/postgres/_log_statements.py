@@ -21,7 +21,7 @@ _MARKS: Final = f"""
 """
 """What `run` says of the rows of the log that are given, by their run."""
 
-_RUN: Final = "run (part, epoch, execution_id, started_seq, ended_seq, last_seq, resumed)"
+_RUN: Final = "run (part, epoch, execution_id, started_seq, ended_seq, last_seq, resumed, parent)"
 
 PLACES: Final = (
     "SELECT nextval(pg_get_serial_sequence('execution_log', 'seq')) FROM generate_series(1, $1)"
@@ -54,8 +54,12 @@ logged AS (
 ),
 marked AS (
     INSERT INTO {_RUN}
-    {_MARKS} FROM logged WHERE execution_id NOT IN ({_NO_RUNS}) GROUP BY execution_id
+    {_MARKS}, max(below.parent)
+    FROM logged LEFT JOIN unnest($16::text[], $17::text[]) AS below (run, parent)
+        ON below.run = logged.execution_id
+    WHERE execution_id NOT IN ({_NO_RUNS}) GROUP BY execution_id
     ON CONFLICT (part, execution_id) DO UPDATE SET epoch = excluded.epoch,
+        parent = coalesce(run.parent, excluded.parent),
         started_seq = greatest(run.started_seq, excluded.started_seq),
         ended_seq = greatest(run.ended_seq, excluded.ended_seq),
         last_seq = greatest(run.last_seq, excluded.last_seq),
@@ -142,16 +146,23 @@ RUNS_PER_STEP: Final = 50
 ROWS_PER_STEP: Final = 1000
 """Entries of another stream, or keys, that one step drops."""
 
-OLDEST_RUN: Final = (
-    "SELECT last_seq FROM run WHERE part = $1 ORDER BY last_seq DESC OFFSET $2 LIMIT 1"
-)
-"""Where the newest entry of the oldest run is that has to be kept."""
+OLDEST_ROOT: Final = """
+SELECT last_seq FROM run WHERE part = $1 AND parent IS NULL
+ORDER BY last_seq DESC OFFSET $2 LIMIT 1
+"""
+"""Where the newest entry of the oldest root is that has to be kept."""
 
-DROP_RUNS: Final = f"""
+NEWEST_CHILD: Final = """
+SELECT last_seq FROM run WHERE part = $1 AND parent IS NOT NULL
+ORDER BY last_seq DESC OFFSET $2 LIMIT 1
+"""
+"""Where the newest entry of the newest child is that is too many."""
+
+_DROP: Final = f"""
 WITH fence AS ({FENCE}),
 old AS (
     SELECT run.execution_id FROM run, fence
-    WHERE run.part = $1 AND run.last_seq < $3 AND (run.ended_seq > 0 OR run.started_seq = 0)
+    WHERE run.part = $1 AND %s AND (run.ended_seq > 0 OR run.started_seq = 0)
     ORDER BY run.last_seq LIMIT {RUNS_PER_STEP} FOR UPDATE OF run SKIP LOCKED
 ),
 gone AS (
@@ -165,6 +176,16 @@ done AS (
 SELECT (SELECT count(*) FROM fence) AS fence, (SELECT count(*) FROM done) AS done
 """
 """Some of the oldest runs; one that gets an entry meanwhile is left for the next time."""
+
+DROP_ROOTS: Final = _DROP % "run.parent IS NULL AND run.last_seq < $3"
+
+DROP_CHILDREN: Final = _DROP % "run.parent IS NOT NULL AND run.last_seq <= $3"
+
+DROP_ORPHANS: Final = _DROP % (
+    "run.parent IS NOT NULL AND NOT EXISTS (SELECT FROM run AS above "
+    "WHERE above.part = run.part AND above.execution_id = run.parent)"
+)
+"""Children go with the run that started them."""
 
 OLDEST_ENTRY: Final = (
     "SELECT seq FROM execution_log WHERE part = $1 AND execution_id = $2 "
@@ -210,11 +231,11 @@ WITH gone AS (
 ) {_SET_ASIDE}
 """
 
-FORGET_MARKS: Final = "DELETE FROM run WHERE part = $1 AND execution_id = $2"
+FORGET_MARKS: Final = "DELETE FROM run WHERE part = $1 AND execution_id = $2 RETURNING parent"
 
 MARK_AGAIN: Final = f"""
 INSERT INTO {_RUN}
-{_MARKS} FROM execution_log
+{_MARKS}, $4::text FROM execution_log
 WHERE part = $1 AND execution_id = $3 AND execution_id NOT IN ({_NO_RUNS}) GROUP BY execution_id
 """
 """What `run` says of the rows that are left of one run."""

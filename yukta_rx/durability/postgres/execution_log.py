@@ -12,7 +12,7 @@ from yukta_rx.durability.postgres._log_retention import LogRetention
 from yukta_rx.durability.postgres._texts import stored
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.fence import check
-from yukta_rx.durability.stores.execution_log import LogEntry, LoggedRun
+from yukta_rx.durability.stores.execution_log import CHILDREN, LogEntry, LoggedRun, parent_of
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model.execution_log import (
     IdempotencyKey,
@@ -83,7 +83,8 @@ class PostgresExecutionLogStore:
         database: where it is, and whose.
         retained: runs that are kept at least.
         compact_after: events after which older runs are dropped.
-        meters: where rows are counted that cannot be read.
+        meters: where rows are counted that cannot be read, and children that went for their number.
+        children: runs that others started and that are kept beside those.
     """
 
     durable = True
@@ -95,8 +96,10 @@ class PostgresExecutionLogStore:
         compact_after: int,
         *,
         meters: Meters | None = None,
+        children: int = CHILDREN,
     ) -> None:
         self._database = database
+        self._children, self._meters = children, meters
         self._retained = retained
         self._compact_after = compact_after
         self._quarantine = LogQuarantine(database, meters)
@@ -108,7 +111,8 @@ class PostgresExecutionLogStore:
 
     async def start(self) -> None:
         """Begin; the database is open."""
-        self._retention = LogRetention(self._database, self._retained, self._compact_after)
+        kept = self._retained, self._compact_after, self._children
+        self._retention = LogRetention(self._database, *kept, self._meters)
         writer = Writer(self._database, "execution-log", self._commit)
         self._writer = await writer.__aenter__()
 
@@ -208,6 +212,7 @@ class PostgresExecutionLogStore:
     async def _insert(self, made: Any, writes: Sequence[_Write]) -> None:
         rows: list[list[Any]] = [[] for _ in range(5)]
         keys: list[list[Any]] = [[] for _ in range(8)]
+        below: list[list[Any]] = [[], []]
         for write in writes:
             claim = 0
             if write.key is not None:
@@ -215,8 +220,10 @@ class PostgresExecutionLogStore:
                 _add(keys, _key_row(claim, write.lines[-1], write.key, write.events[0].time))
             for event, seq, line in zip(write.events, write.places, write.lines, strict=True):
                 _add(rows, (stored(event.execution_id), seq, event.TYPE, line, claim))
+                if (parent := parent_of(event)) is not None:
+                    _add(below, (stored(event.execution_id), stored(parent)))
         part, epoch = self._database.part, self._database.epoch
-        said = await made.fetch(sql.WRITE, part, epoch, *rows, *keys)
+        said = await made.fetch(sql.WRITE, part, epoch, *rows, *keys, *below)
         check(said, part, epoch)
         claimed = set(said[0]["claimed"])
         for write in writes:

@@ -11,6 +11,7 @@ from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import FENCE, stale
+from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model.result_lines import decode_result, encode_result
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.model.results import ResultEvent
+    from yukta_rx.metrics import Meters
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
@@ -40,12 +42,13 @@ WITH fence AS ({FENCE}), put AS (
         FROM execution_results WHERE part = $1 AND execution_id = given.id), 0)
     ON CONFLICT DO NOTHING
 ), told AS (
-    INSERT INTO execution_results AS known (part, epoch, execution_id, last_cursor, ended_at)
+    INSERT INTO execution_results AS known
+        (part, epoch, execution_id, last_cursor, ended_at, parent)
     SELECT $1, $2, given.* FROM fence,
-        unnest($6::text[], $7::bigint[], $8::timestamptz[]) AS given
+        unnest($6::text[], $7::bigint[], $8::timestamptz[], $9::text[]) AS given
     ON CONFLICT (part, execution_id) DO UPDATE SET epoch = excluded.epoch,
         last_cursor = greatest(known.last_cursor, excluded.last_cursor),
-        ended_at = excluded.ended_at
+        ended_at = excluded.ended_at, parent = excluded.parent
     WHERE known.ended_at IS NULL
 )
 SELECT count(*) AS fence FROM fence
@@ -82,7 +85,7 @@ UPDATE execution_results SET cut = $3 WHERE part = $1 AND execution_id = $2
 """
 
 _ENDED: Final = """
-SELECT execution_id, ended_at FROM execution_results
+SELECT execution_id, ended_at, parent FROM execution_results
 WHERE part = $1 AND ended_at > '-infinity'
 """
 
@@ -114,16 +117,18 @@ class _Part(NamedTuple):
     lines: list[tuple[int, str]]
     ended_at: datetime | None
 
+    parent: str | None
 
 class _Known:
     """What a batch says of a run, so far."""
 
-    __slots__ = ("ended_at", "last")
+    __slots__ = ("ended_at", "last", "parent")
 
     def __init__(self) -> None:
         self.last = 0
         self.ended_at: datetime | None = None
 
+        self.parent: str | None = None
 
 class PostgresResultStore:
     """See `ResultStore`; an async context.
@@ -132,10 +137,14 @@ class PostgresResultStore:
         database: where they are.
         step: rows that are removed in one transaction.
     """
+        meters: where children are counted that went for their number.
 
     durable = True
 
-    def __init__(self, database: Database, *, step: int = STEP) -> None:
+    def __init__(
+        self, database: Database, *, step: int = STEP, meters: Meters | None = None
+    ) -> None:
+        self._crowded_out = CrowdedOut("results", meters)
         self._database = database
         self._step = step
         self._writer: Writer[_Part] | None = None
@@ -157,10 +166,14 @@ class PostgresResultStore:
         await self._put(execution_id, results, None)
 
     async def end(
-        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime
+        self,
+        execution_id: str,
+        results: Sequence[ResultEvent],
+        ended_at: datetime,
+        parent: str | None = None,
     ) -> None:
         """Write the last results and close the run, in one write."""
-        await self._put(execution_id, results, ended_at)
+        await self._put(execution_id, results, ended_at, parent)
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100
@@ -206,18 +219,25 @@ class PostgresResultStore:
             gone, more = await self._database.write(step)
         return gone
 
-    async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
+    async def trim(
+        self, retained: int, ended_before: datetime | None = None, children: int = 0
+    ) -> Sequence[str]:
         """Remove what is no longer kept."""
         part = self._database.part
         ended = [
-            (named(row["execution_id"]), row["ended_at"])
+            (
+                named(row["execution_id"]),
+                row["ended_at"],
+                None if row["parent"] is None else named(row["parent"]),
+            )
             for row in await self._database.fetch(_ENDED, part)
         ]
-        dropped = results_to_drop(ended, retained, ended_before)
+        dropped, crowded = results_to_drop(ended, retained, ended_before, children)
         going = [row["execution_id"] for row in await self._database.fetch(_GOING, part)]
         if dropped or going:
             await self._remove([*map(stored, dropped), *going])
         return dropped
+        self._crowded_out.add(crowded)
 
     async def _remove(self, ids: list[str]) -> None:
         """Remove runs in steps; from the first one on nobody sees them any more."""
@@ -237,7 +257,11 @@ class PostgresResultStore:
     # -- writing
 
     async def _put(
-        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime | None
+        self,
+        execution_id: str,
+        results: Sequence[ResultEvent],
+        ended_at: datetime | None,
+        parent: str | None = None,
     ) -> None:
         # All are made before any is written.
         lines = [(result.cursor, encode_result(result).decode()) for result in results]
@@ -246,7 +270,8 @@ class PostgresResultStore:
         if not lines and ended_at is None:
             return
         size = sum(len(line) for _, line in lines)
-        await self._writer.put(_Part(stored(execution_id), lines, ended_at), size)
+        above = None if parent is None else stored(parent)
+        await self._writer.put(_Part(stored(execution_id), lines, ended_at, above), size)
 
     async def _write(self, made: Connection, parts: Sequence[_Part]) -> None:
         rows: list[tuple[Any, ...]] = []
@@ -259,9 +284,9 @@ class PostgresResultStore:
                 if cursor > known.last:
                     rows.append((part.run, cursor, line))
                     known.last = cursor
-            known.ended_at = part.ended_at
-        told = [(run, known.last, known.ended_at) for run, known in runs.items()]
+            known.ended_at, known.parent = part.ended_at, part.parent
+        told = [(run, known.last, known.ended_at, known.parent) for run, known in runs.items()]
         database = self._database
-        given = (*columns(rows, 3), *columns(told, 3))
+        given = (*columns(rows, 3), *columns(told, 4))
         if not await made.fetchval(_WRITE, database.part, database.epoch, *given):
             raise stale(database.part, database.epoch)

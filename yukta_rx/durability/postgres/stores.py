@@ -34,7 +34,11 @@ async def execution_log(opening: Opening) -> dict[str, Any]:
 
     database, kept = await opening.database(), opening.settings.execution_log
     events = PostgresExecutionLogStore(
-        database, kept.retained_runs, kept.compact_after, meters=opening.meters
+        database,
+        kept.retained_runs,
+        kept.compact_after,
+        meters=opening.meters,
+        children=kept.retained_children,
     )
     return {
         "execution_log": await opening.started(events),
@@ -68,7 +72,7 @@ async def restart(opening: Opening) -> dict[str, Any]:
         "checkpoints": outputs,
         "archive": await opening.started(archive),
         "input_requests": await enter(PostgresInputRequestStore(database, meters=meters)),
-        "results": await enter(PostgresResultStore(database)),
+        "results": await enter(PostgresResultStore(database, meters=meters)),
         "effects": await enter(PostgresEffectStore(database)),
     }
 

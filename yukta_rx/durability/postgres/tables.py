@@ -153,10 +153,11 @@ run = Table(
     _number("ended_seq", 0),
     _number("last_seq"),
     _number("resumed", 0),
+    Column("parent", Text, nullable=True),
     PrimaryKeyConstraint("part", "execution_id"),
 )
-"""Where the start, the end and the newest entry of a run are, 0 for none: what retention and
-recovery look at, so that nobody groups the log."""
+"""Where the start, the end and the newest entry of a run are, 0 for none, and the run that started
+it: what retention and recovery look at, so that nobody groups the log."""
 
 Index(
     "run_open_idx",
@@ -164,7 +165,8 @@ Index(
     run.c.started_seq,
     postgresql_where=text("started_seq > 0 AND ended_seq = 0"),
 )
-Index("run_last_seq_idx", run.c.part, run.c.last_seq)
+Index("run_root_idx", run.c.part, run.c.last_seq, postgresql_where=text("parent IS NULL"))
+Index("run_child_idx", run.c.part, run.c.last_seq, postgresql_where=text("parent IS NOT NULL"))
 
 idempotency_key = Table(
     "idempotency_key",
@@ -304,6 +306,7 @@ execution_results = Table(
     _number("last_cursor", 0),
     _number("cut", 0),
     _time("ended_at", null=True),
+    Column("parent", Text, nullable=True),
     PrimaryKeyConstraint("part", "execution_id"),
 )
 """What is known of the results of a run as a whole; none is kept up to `cut`."""

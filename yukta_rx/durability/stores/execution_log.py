@@ -5,10 +5,11 @@ Feature: DUR-01.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from yukta_rx.durability.stores.families import LetGo, Member, let_go
 from yukta_rx.model.execution_log import (
     STREAMS,
     IdempotencyKey,
@@ -21,6 +22,10 @@ from yukta_rx.model.execution_log import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
+
+
+CHILDREN: Final = 1000
+"""Runs that others started and that are kept, unless more or fewer are asked for."""
 
 
 class LogEntry(msgspec.Struct, frozen=True):
@@ -57,8 +62,10 @@ class ExecutionLogStore(Protocol):
     Guarantees:
         L1. `read` gives the entries of a stream in the order of their appends, each once, from any
             place on; `seq` grows.
-        L2. A run without an end is never dropped, and every other one is kept at least until
-            `retained` others are newer.
+        L2. A run without an end is never dropped. Every other one that no run started, a root, is
+            kept at least until `retained` other roots are newer; one that a run started, a child,
+            is kept as long as its root is, unless so many `children` are newer. One that goes for
+            that is counted.
         L3. When a write has returned, `read` and `runs` show it; on a durable store it also
             survives the process.
         L4. A failure raises; no answer is never taken for "there is nothing".
@@ -129,28 +136,36 @@ class StreamMark(msgspec.Struct, frozen=True, kw_only=True):
         stream: the stream.
         last_seq: place of its newest entry.
         unfinished: whether it is a run that started and has no end.
+        parent: the run that started it, if one did.
     """
 
     stream: str
     last_seq: int
     unfinished: bool
+    parent: str | None = None
 
 
-def streams_to_drop(marks: Iterable[StreamMark], retained: int) -> list[str]:
+def streams_to_drop(marks: Iterable[StreamMark], retained: int, children: int) -> LetGo:
     """Return the runs that are no longer kept: all but the newest, and never one without an end.
 
     Args:
         marks: every stream of the log.
-        retained: how many runs are kept at least, those without an end among them.
+        retained: how many roots are kept at least, those without an end among them.
+        children: how many children, likewise.
     """
-    runs = sorted(
-        (mark for mark in marks if mark.stream not in STREAMS),
-        key=lambda mark: mark.last_seq,
-        reverse=True,
+    runs = (
+        Member(mark.stream, mark.last_seq, mark.parent, stays=mark.unfinished)
+        for mark in marks
+        if mark.stream not in STREAMS
     )
-    return [mark.stream for mark in runs[retained:] if not mark.unfinished]
+    return let_go(runs, retained, children)
 
 
 def entries_to_drop(count: int, retained: int) -> int:
     """Return how many of the oldest entries of a stream that is no run are no longer kept."""
     return max(0, count - retained)
+
+
+def parent_of(event: LogEvent) -> str | None:
+    """The run that started the run of an event, as far as the event says."""
+    return event.parent_execution_id if isinstance(event, RunStarted) else None

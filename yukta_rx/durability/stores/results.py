@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from yukta_rx.durability.stores.families import LetGo, Member, let_go
 from yukta_rx.model.results import ResultEvent
 
 if TYPE_CHECKING:
@@ -40,8 +41,10 @@ class ResultStore(Protocol):
             answer was lost can be repeated.
         R4. `end` writes the last results and closes the run, in one write; what is appended
             afterwards changes nothing.
-        R5. `trim` removes only runs that have ended, and of those never the newest `retained`,
-            unless they are too old.
+        R5. `trim` removes only runs that have ended. Of those that no run started, the roots, the
+            newest `retained` stay, and of those that runs started, so many `children`, unless they
+            are too old. A child goes when its root does; one that goes for the number of children
+            alone is counted.
         R6. A failure raises. A run of which nothing is kept gives None, one without further
             results an empty part: the two are never taken for one another. `last` agrees.
         R7. Values come back as they were, of the same types; what cannot be written exactly is
@@ -66,9 +69,20 @@ class ResultStore(Protocol):
         """
 
     async def end(
-        self, execution_id: str, results: Sequence[ResultEvent], ended_at: datetime
+        self,
+        execution_id: str,
+        results: Sequence[ResultEvent],
+        ended_at: datetime,
+        parent: str | None = None,
     ) -> None:
-        """Write the last results of a run, and that it has ended; see `append`."""
+        """Write the last results of a run, and that it has ended; see `append`.
+
+        Args:
+            execution_id: the run.
+            results: its last ones.
+            ended_at: when it ended.
+            parent: the run that started it; None for a root.
+        """
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100
@@ -88,12 +102,15 @@ class ResultStore(Protocol):
             StoreUnavailableError: the store gives no answer.
         """
 
-    async def trim(self, retained: int, ended_before: datetime | None = None) -> Sequence[str]:
+    async def trim(
+        self, retained: int, ended_before: datetime | None = None, children: int = 0
+    ) -> Sequence[str]:
         """Remove what is no longer kept.
 
         Args:
-            retained: so many of the runs that ended last stay.
+            retained: so many of the roots that ended last stay.
             ended_before: runs that ended before this go in any case; None for no such limit.
+            children: so many of the children that ended last stay beside those.
 
         Returns:
             The ids of the runs that were removed.
@@ -101,18 +118,27 @@ class ResultStore(Protocol):
 
 
 def results_to_drop(
-    ended: Iterable[tuple[str, datetime]], retained: int, ended_before: datetime | None
-) -> list[str]:
+    ended: Iterable[tuple[str, datetime, str | None]],
+    retained: int,
+    ended_before: datetime | None,
+    children: int,
+) -> LetGo:
     """Return the runs whose results go: all but those that ended last, and those too old.
 
     Args:
-        ended: id and end of every run that has ended.
-        retained: so many stay.
+        ended: id, end and parent of every run that has ended.
+        retained: so many roots stay.
         ended_before: what ended before goes in any case.
+        children: so many children stay.
     """
-    newest = sorted(ended, key=lambda run: (run[1], run[0]), reverse=True)
-    return [
-        execution_id
-        for place, (execution_id, ended_at) in enumerate(newest)
-        if place >= retained or (ended_before is not None and ended_at < ended_before)
-    ]
+    runs = (
+        Member(
+            name,
+            (ended_at, name),
+            parent,
+            old=ended_before is not None and ended_at < ended_before,
+        )
+        for name, ended_at, parent in ended
+    )
+    # A root that goes on may have none yet.
+    return let_go(runs, retained, children, orphans=True)
