@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from yukta_rx.durability.postgres._arrays import flags, numbers, texts, texts_or_none
 from yukta_rx.durability.postgres.fence import FENCE
+
+ROW_COLUMNS: Final = (texts, texts, numbers, texts, texts_or_none)
+STATE_COLUMNS: Final = (texts, texts, flags, texts_or_none, numbers, numbers, numbers, numbers)
+"""What the columns are of the rows, and of the states, that `WRITE` gets."""
 
 GOING: Final = "cleared"
 """Reason of a state whose run is on its way out, or not all here yet: it is shown to nobody."""
@@ -21,8 +26,8 @@ part, epoch, execution_id, node_id, complete, reason, messages, inputs, bytes, l
 """
 
 _GIVEN: Final = """
-unnest($8::text[], $9::text[], $10::bool[], $11::text[], $12::bigint[], $13::bigint[],
-       $14::bigint[], $15::bigint[]) AS given
+unnest($8::text::text[], $9::text::text[], $10::text::bool[], $11::text::text[],
+       $12::text::bigint[], $13::text::bigint[], $14::text::bigint[], $15::text::bigint[]) AS given
 """
 
 # A repeat after a lost answer finds its rows there, and the states as new as what it says.
@@ -30,7 +35,8 @@ WRITE: Final = f"""
 WITH fence AS ({FENCE}), put AS (
     INSERT INTO node_checkpoint (part, epoch, execution_id, node_id, seq, row, blobs)
     SELECT $1, $2, given.* FROM fence,
-        unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::text[]) AS given
+        unnest($3::text::text[], $4::text::text[], $5::text::bigint[], $6::text::text[],
+            $7::text::text[]) AS given
     ON CONFLICT DO NOTHING
 ), told AS (
     INSERT INTO node_checkpoint_state AS known ({_STATE})

@@ -14,6 +14,9 @@ _ESCAPE: Final = re.compile(r"\\([0-9a-f]{4})")
 
 def stored(name: str) -> str:
     """Return how a name stands in a column; different names stand there differently."""
+    if name.isascii() and "\\" not in name and "\0" not in name:
+        # As nearly all do.
+        return name
     return _ODD.sub(lambda found: f"\\{ord(found[0]):04x}", name)
 
 

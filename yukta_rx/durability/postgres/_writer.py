@@ -75,11 +75,11 @@ class Writer(Generic[Row]):
         self._failed = failed
         self._patience = patience
         self._most_rows = most_rows
-        self._waiting: deque[tuple[Row, int, asyncio.Future[None]]] = deque()
+        self._waiting: deque[_Given[Row]] = deque()
         self._bytes = 0
         self._writing = 0
-        self._current: asyncio.Future[None] | None = None
-        """That of the last row of the batch that is being written."""
+        self._current: _Given[Row] | None = None
+        """The last row of the batch that is being written."""
         self._idle: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._closing = False
@@ -128,13 +128,18 @@ class Writer(Generic[Row]):
         Returns:
             Done once it is committed; fails with StoreUnavailableError or StaleLeaderError.
         """
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Whoever gave it may not look: the store is told of failures all the same.
-        done.add_done_callback(_looked_at)
-        self._waiting.append((row, size, done))
+        return self._take(row, size).done()
+
+    def give(self, row: Row, size: int = 100) -> None:
+        """Take a row over of which `write` and `failed` tell whoever wants to know."""
+        self._take(row, size)
+
+    def _take(self, row: Row, size: int) -> _Given[Row]:
+        given = _Given(row, size)
+        self._waiting.append(given)
         self._bytes += size
         self._wake()
-        return done
+        return given
 
     async def room(self) -> None:
         """Wait until it is not `full`."""
@@ -145,11 +150,10 @@ class Writer(Generic[Row]):
 
     async def flushed(self) -> None:
         """Wait until all that was given so far is written, or has failed."""
-        waiting = [done for _, _, done in self._waiting]
-        if self._current is not None:
-            waiting.append(self._current)
-        if waiting:
-            await asyncio.wait(waiting)
+        # They are written in their order.
+        last = self._waiting[-1] if self._waiting else self._current
+        if last is not None:
+            await asyncio.wait((last.done(),))
 
     # -- the task
 
@@ -167,23 +171,23 @@ class Writer(Generic[Row]):
                 self._idle = None
                 continue
             batch = self._batch()
-            self._writing, self._current = len(batch), batch[-1][2]
+            self._writing, self._current = len(batch), batch[-1]
             try:
                 await self._settle(batch)
             except asyncio.CancelledError:
                 cut = StoreUnavailableError(f"{self._name}: closed meanwhile", store=self._name)
-                self._fail([one for one in batch if not one[2].done()], cut)
+                self._fail([one for one in batch if not one.settled], cut)
                 raise
             finally:
                 self._writing, self._current = 0, None
-                self._bytes -= sum(size for _, size, _ in batch)
+                self._bytes -= sum([one.size for one in batch])
                 if self._room is not None and not self.full and not self._room.done():
                     self._room.set_result(None)
 
-    async def _settle(self, batch: Sequence[tuple[Row, int, asyncio.Future[None]]]) -> None:
+    async def _settle(self, batch: Sequence[_Given[Row]]) -> None:
         """Write a batch, and tell whoever gave its rows."""
         try:
-            await self._commit([row for row, _, _ in batch])
+            await self._commit([one.row for one in batch])
         except (StoreUnavailableError, StaleLeaderError) as error:
             self._fail(batch, error)
         except Exception as error:
@@ -194,15 +198,14 @@ class Writer(Generic[Row]):
             for one in batch:
                 await self._settle([one])
         else:
-            for _, _, done in batch:
-                if not done.done():
-                    done.set_result(None)
+            for one in batch:
+                one.settle(None)
 
-    def _batch(self) -> list[tuple[Row, int, asyncio.Future[None]]]:
-        batch: list[tuple[Row, int, asyncio.Future[None]]] = []
+    def _batch(self) -> list[_Given[Row]]:
+        batch: list[_Given[Row]] = []
         size = 0
         while self._waiting and len(batch) < self._most_rows:
-            size += self._waiting[0][1]
+            size += self._waiting[0].size
             if batch and size > MOST_BYTES:
                 break
             batch.append(self._waiting.popleft())
@@ -240,21 +243,44 @@ class Writer(Generic[Row]):
             # A frozen server answers no farewell.
             connection.terminate()
 
-    def _fail(
-        self, batch: Sequence[tuple[Row, int, asyncio.Future[None]]], error: BaseException
-    ) -> None:
+    def _fail(self, batch: Sequence[_Given[Row]], error: BaseException) -> None:
         if not batch:
             return
         if not isinstance(error, StoreUnavailableError | StaleLeaderError):
             log.error(
                 "%s: a batch of %d rows cannot be written", self._name, len(batch), exc_info=error
             )
-        self._failed([row for row, _, _ in batch], error)
-        for _, _, done in batch:
-            if not done.done():
-                done.set_exception(error)
+        self._failed([one.row for one in batch], error)
+        for one in batch:
+            one.settle(error)
 
 
-def _looked_at(done: asyncio.Future[None]) -> None:
-    if not done.cancelled():
-        done.exception()
+class _Given(Generic[Row]):
+    """A row that waits, and whoever waits for it."""
+
+    __slots__ = ("_done", "row", "settled", "size")
+
+    def __init__(self, row: Row, size: int) -> None:
+        self.row = row
+        self.size = size
+        self.settled = False
+        """Whether it is written, or has failed."""
+        self._done: asyncio.Future[None] | None = None
+
+    def done(self) -> asyncio.Future[None]:
+        """A future that is done once it is written, or has failed; not settled yet."""
+        if self._done is None:
+            self._done = asyncio.get_running_loop().create_future()
+        return self._done
+
+    def settle(self, error: BaseException | None) -> None:
+        """Tell whoever waits."""
+        self.settled = True
+        if self._done is None or self._done.done():
+            return
+        if error is None:
+            self._done.set_result(None)
+        else:
+            self._done.set_exception(error)
+            # Whoever gave it may not look: the store is told of failures all the same.
+            self._done.exception()

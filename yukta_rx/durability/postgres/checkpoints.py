@@ -12,6 +12,7 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from yukta_rx.durability.postgres._arrays import arrays
 from yukta_rx.durability.postgres._checkpoint_outputs import Output, Record, Run, Told
 from yukta_rx.durability.postgres._checkpoint_pages import DamagedRowError, pages
 from yukta_rx.durability.postgres._checkpoint_statements import (
@@ -22,7 +23,9 @@ from yukta_rx.durability.postgres._checkpoint_statements import (
     GIVE_UP,
     GOING,
     HELD,
+    ROW_COLUMNS,
     RUNS,
+    STATE_COLUMNS,
     STATES,
     STEP,
     WRITE,
@@ -200,7 +203,7 @@ class PostgresNodeCheckpointStore:
         if self._writer is None:
             raise _not_open()
         record.output.last = record.output.run.last = record
-        self._writer.put(record, record.weight)
+        self._writer.give(record, record.weight)
         return record
 
     def mark_complete(
@@ -303,7 +306,7 @@ class PostgresNodeCheckpointStore:
             )
             for output, one in told.items()
         ]
-        given = (*columns(rows, 5), *columns(states, 8))
+        given = (*arrays(rows, *ROW_COLUMNS), *arrays(states, *STATE_COLUMNS))
         if not await made.fetchval(WRITE, database.part, database.epoch, *given):
             raise stale(database.part, database.epoch)
 

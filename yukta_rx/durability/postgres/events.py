@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
+from yukta_rx.durability.postgres._arrays import arrays, numbers, texts
 from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import Writer
-from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import FENCE, stale
 from yukta_rx.durability.stores.events import Epoch, EventSpan, StoredEvent, known_epochs
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
@@ -33,7 +33,8 @@ _WRITE: Final = f"""
 WITH fence AS ({FENCE}), put AS (
     INSERT INTO event (part, epoch, seq, time, event)
     SELECT $1, $2, given.seq, given.time, given.event
-    FROM fence, unnest($3::bigint[], $4::timestamptz[], $5::text[]) AS given (seq, time, event)
+    FROM fence, unnest($3::text::bigint[], $4::text::timestamptz[], $5::text::text[])
+        AS given (seq, time, event)
     WHERE given.seq > coalesce((SELECT newest FROM event_span WHERE part = $1), 0)
     ON CONFLICT DO NOTHING
 ), told AS (
@@ -153,7 +154,7 @@ class PostgresEventStore:
                     rows.append(line)
                     newest = line[0]
         database = self._database
-        given = (*columns(rows, 3), newest)
+        given = (*arrays(rows, numbers, numbers, texts), newest)
         if not await made.fetchval(_WRITE, database.part, database.epoch, *given):
             raise stale(database.part, database.epoch)
 
