@@ -23,6 +23,7 @@ from yukta_rx.model.codec import (
     canonical,
     decode,
     dumps_plain,
+    dumps_state,
     encode,
     loads_external,
 )
@@ -435,6 +436,31 @@ class TestWhatIsNoEncoding:
 
     def test_a_store_that_rewrote_the_tag_with_escapes_is_still_understood(self):
         assert decode(b'[{"\\u0024yukta":"tuple","v":[1]}]') == [(1,)]
+
+
+states = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([2**63, 2**64, -(2**63) - 1])
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(keys, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(states)
+@example({"detail": "a\u2028b\u0085c\0", "$yukta": 2**70})
+def test_a_state_is_written_as_anything_else(state):
+    assert dumps_state(state) == dumps_plain(state)
+
+
+def test_a_state_with_half_a_surrogate_pair_is_refused_naming_the_place():
+    with pytest.raises(UnserialisablePayloadError) as refusal:
+        dumps_state({"error": {"detail": "\ud800"}})
+
+    assert refusal.value.members == {"pointer": "/error/detail"}
 
 
 def test_the_limit_inside_is_that_of_the_fast_writer():

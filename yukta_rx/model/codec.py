@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import orjson
 
@@ -22,8 +22,11 @@ from yukta_rx.errors import BadRequestError, UnserialisablePayloadError, json_po
 from yukta_rx.model.json_scan import find_fault
 from yukta_rx.model.tags import Blob, TagError, Unserialisable, untag, write
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
 __all__ = ["MAX_DEPTH", "MAX_INPUT_DEPTH", "Blob", "canonical", "decode", "dumps_plain", "encode"]
-__all__ += ["loads_external"]
+__all__ += ["dumps_state", "loads_external"]
 
 MAX_INPUT_DEPTH = 200
 """How many arrays and objects may stand inside one another in JSON from outside."""
@@ -86,12 +89,35 @@ def dumps_plain(value: Any) -> bytes:
         UnserialisablePayloadError: as for `encode`.
     """
     data = _fast(value)
-    if data is None:
-        data = _slow(value, plain=True)
+    return _one_line(_slow(value, plain=True) if data is None else data)
+
+
+def dumps_state(state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
+    """Return what the engine says of its own state as JSON, on one line: as `dumps_plain`.
+
+    Such a state is made of text, truth values, numbers that JSON has, and objects and arrays of
+    these. So it is not read back, which takes four times as long as writing it.
+
+    Raises:
+        UnserialisablePayloadError: as for `encode`.
+    """
+    try:
+        data = orjson.dumps(state, None, _OPTIONS)
+    except (TypeError, ValueError, RecursionError):
+        return dumps_plain(state)
+    return _one_line(_compact(data)) if data.find(_TAG) < 0 else dumps_plain(state)
+
+
+def _one_line(data: bytes) -> bytes:
     if not data.isascii():
         for raw, escape in _LINE_BREAKS:
             data = data.replace(raw, escape)
     return data
+
+
+def _compact(data: bytes) -> bytes:
+    """The same in no more memory than it takes: who keeps many of them would notice."""
+    return bytes(memoryview(data)) if len(data) < _ROOMY else data
 
 
 def canonical(value: Any) -> bytes:
@@ -165,10 +191,7 @@ def _fast(value: Any) -> bytes | None:
         kept = data.find(_TAG) < 0 and orjson.loads(data) == value
     except (TypeError, ValueError, RecursionError):
         return None
-    if not kept:
-        return None
-    # Those who keep many of them would notice.
-    return bytes(memoryview(data)) if len(data) < _ROOMY else data
+    return _compact(data) if kept else None
 
 
 def _slow(value: Any, *, plain: bool = False, sort: bool = False) -> bytes:

@@ -5,10 +5,13 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import UnserialisablePayloadError
-from yukta_rx.model.codec import dumps_plain
+from yukta_rx.model.codec import dumps_plain, dumps_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 PING: Final = b": ping\n\n"
 """A comment that keeps a connection alive; no client shows it."""
@@ -89,12 +92,17 @@ class Frame:
         return f"Frame({self.type!r}, {self.data!r}, id={self.id!r})"
 
 
-def json_of(value: Any) -> bytes:
+def json_of(value: Any, dumps: Callable[[Any], bytes] = dumps_plain) -> bytes:
     """Return a value as one line of JSON; what JSON cannot show is marked, see `showable`."""
     try:
-        return dumps_plain(value)
+        return dumps(value)
     except UnserialisablePayloadError:
         return dumps_plain(showable(value))
+
+
+def state_json(state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> bytes:
+    """As `json_of`, for what the engine says of its own state, see `dumps_state`."""
+    return json_of(state, dumps_state)
 
 
 def showable(value: Any, depth: int = 100) -> Any:

@@ -12,7 +12,7 @@ import msgspec
 from yukta_rx.errors import NotFoundError
 from yukta_rx.model.codec import loads_external
 from yukta_rx.model.status import status_of
-from yukta_rx.observe.frames import Frame, json_of
+from yukta_rx.observe.frames import Frame, state_json
 from yukta_rx.observe.journal import Journal, JournalReader, Kept
 from yukta_rx.observe.ring import OVERHEAD
 from yukta_rx.observe.stores import JournalStore
@@ -41,7 +41,7 @@ class ProgressSnapshot(msgspec.Struct, frozen=True, gc=False, eq=False):
     def of(cls, shown: Mapping[str, Any]) -> Self:
         """Encode API.md's `ProgressSnapshot`."""
         terminal = status_of(shown["execution"]["status"]).terminal
-        return cls(shown["version"], terminal, json_of(shown))
+        return cls(shown["version"], terminal, state_json(shown))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as API.md's `ProgressSnapshot`."""

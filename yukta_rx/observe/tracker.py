@@ -22,7 +22,7 @@ from yukta_rx.model.codec import loads_external
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.observe.backlog import ENVELOPE, Backlog
-from yukta_rx.observe.frames import json_of
+from yukta_rx.observe.frames import state_json
 from yukta_rx.observe.line_quota import Dropped, LineQuota
 from yukta_rx.observe.losses import LossBook
 from yukta_rx.observe.progress import ProgressSnapshot
@@ -452,7 +452,7 @@ class Tracker:
     def _put_away(self, watched: Watched, shown: dict[str, Any]) -> None:
         state = watched.state
         watched.final = ProgressSnapshot.of(without_edges(shown))
-        watched.edges = json_of(shown["edges"])
+        watched.edges = state_json(shown["edges"])
         watched.last = None
         self._progress.record(state.execution_id, watched.final, state.parent_execution_id)
         self._logs.end(state.execution_id)
