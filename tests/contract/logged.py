@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from yukta_rx.durability.stores.blobs import checked
 from yukta_rx.durability.stores.checkpoints import (
     CheckpointRow,
     NodeCheckpoint,
@@ -18,6 +19,8 @@ from yukta_rx.durability.stores.checkpoints import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Collection, Mapping
+
+    from yukta_rx.model.codec import Blob
 
 Line = tuple[Any, ...]
 """("row" | "done" | "lost" | "clear" | "carried", run, ...)."""
@@ -32,6 +35,7 @@ class LoggedCheckpointStore:
     """
 
     durable = True
+    claim_bytes = 0
     full = False
     bytes = 0
 
@@ -147,6 +151,11 @@ class LoggedCheckpointStore:
     async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
         return dict(self.known.get(execution_id, {}))
 
-    async def read(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
+    async def payload(self, blob: Blob) -> Any:
+        return checked(blob, None)
+
+    async def read(
+        self, execution_id: str, node_id: str, *, whole: bool = True
+    ) -> AsyncGenerator[CheckpointRow, None]:
         for line in tuple(self.rows.get(execution_id, {}).get(node_id, ())):
             yield decode_row(line, node_id)

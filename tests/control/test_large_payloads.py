@@ -205,6 +205,8 @@ async def test_starts_that_waited_have_their_large_payloads_and_one_without_ends
     assert b"large large" not in await text_of(after / "execution-log")
     async with engine_on(after, registry, **settings) as engine:
         assert await engine.tracker.wait(waits.execution_id, 100)
+        assert engine.results.recorder is not None
+        await engine.results.recorder.written()
         part = await engine.stores.results.read(waits.execution_id)
         assert part is not None
         assert part.items[0].payload == LARGE

@@ -94,7 +94,8 @@ class Crashes:
         )
 
         def rows(node: str) -> Any:
-            return lambda: counting_rows(lambda: store.read(new, node))
+            whole = not store.claim_bytes
+            return lambda: counting_rows(lambda: store.read(new, node, whole=whole))
 
         replay = Replay(
             outputs={node: rows(node) for node in plan.replayed},

@@ -19,6 +19,7 @@ from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable
 from yukta_rx.streams.plan import NodePlan, Slot
 from yukta_rx.streams.rx import OverflowStrategy, from_rx
 from yukta_rx.streams.threads import ThreadIterableBody
+from yukta_rx.streams.through import StreamBody
 from yukta_rx.testing.right_publisher import RightPublisher
 from yukta_rx.testing.tck import MOST, Subject
 
@@ -245,6 +246,49 @@ class NothingKnown:
         return batch
 
 
+class EveryThird:
+    """Of every third element a reference travels, which is a text."""
+
+    carries = False
+
+    def closed(self, item: Any) -> bool:
+        return isinstance(item, str)
+
+    async def opened(self, item: str) -> int:
+        await asyncio.sleep(0.001)
+        return int(item)
+
+    def opened_in_thread(self, item: str) -> int:
+        return int(item)
+
+    def sealed(self, out: int) -> Any:
+        return str(out) if out % 3 == 1 else out
+
+    def resealed(self, out: Any, _item: Any, _opened: Any) -> Any:
+        return out
+
+
+def claimed(fn: Any, **how: Any) -> Subject:
+    """Sealed at the first node, opened at the second."""
+    claims = EveryThird()
+    seal = ops.claim_check(claims)
+
+    def chain(*a: Any) -> Flow[int]:
+        return paced(*a).pipe(seal, ops.broadcast(), ops.call(fn, **how), ops.claim_check(OPENS))
+
+    return of(chain)
+
+
+class _Opens(EveryThird):
+    """Nothing leaves as a reference."""
+
+    def sealed(self, out: int) -> Any:
+        return out
+
+
+OPENS = _Opens()
+
+
 class Keeps:
     """Keeps elements, after a while."""
 
@@ -292,6 +336,14 @@ SUBJECTS: dict[str, Subject] = {
     "edge_buffer:SPILL": through(ops.edge_buffer(3, Overflow.SPILL), unhurried),
     "edge_buffer:BLOCK": through(ops.edge_buffer(3, Overflow.BLOCK)),
     "concurrent": of(lambda *a: paced(*a).pipe(ops.call(ConcurrentBody(in_list, 3)))),
+    "claim_check": claimed(lambda n: n),
+    "claim_check:async": claimed(suspending),
+    "claim_check:generator": claimed(one),
+    "claim_check:async generator": claimed(one_async),
+    "claim_check:blocking": claimed(lambda n: n, blocking=True),
+    "claim_check:blocking generator": claimed(one, blocking=True),
+    "claim_check:concurrent": claimed(ConcurrentBody(in_list, 3)),
+    "claim_check:through": claimed(StreamBody(copy)),
     "without_known": through(ops.without_known(NothingKnown())),
     "status": through(ops.status(Watcher())),
     "record": through(ops.record(lambda port, batch: None, pass_barrier)),

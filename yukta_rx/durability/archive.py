@@ -288,7 +288,11 @@ class ExecutionArchive:
 
     def partial_reader(self, execution_id: str, node_id: str) -> Rows:
         """What opens the recorded part of the output of a node that had not finished."""
-        return lambda: counting_rows(lambda: self._checkpoints.read(execution_id, node_id))
+        # A run whose large payloads travel as references has no need for them here.
+        whole = not self._checkpoints.claim_bytes
+        return lambda: counting_rows(
+            lambda: self._checkpoints.read(execution_id, node_id, whole=whole)
+        )
 
     async def carry_over(self, execution_id: str, into: str, nodes: Collection[str]) -> None:
         """Let a run that goes on with another one begin with what is recorded of its nodes.

@@ -93,6 +93,11 @@ class RunRecorder:
         """Whether what is recorded outlives the process."""
         return self.store.durable
 
+    @property
+    def claims(self) -> NodeCheckpointStore | None:
+        """The store, where it keeps large payloads apart."""
+        return self.store if self.durable and self.store.claim_bytes else None
+
     def node(
         self,
         node_id: str,

@@ -113,6 +113,11 @@ class Breakpoint:
         self.hits += 1
         return True
 
+    @property
+    def reads_payload(self) -> bool:
+        """Whether it may look at the payload of a message."""
+        return self.when is not None or (self.expression or "").startswith("payload")
+
     def same(self, other: Breakpoint) -> bool:
         """Whether two hold the same messages."""
         return self._key() == other._key()

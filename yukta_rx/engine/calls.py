@@ -68,6 +68,7 @@ class PluginCall:
     __slots__ = (
         "_scope",
         "bound",
+        "carried",
         "config",
         "context",
         "first",
@@ -107,6 +108,8 @@ class PluginCall:
         self.fn = node.spec.fn
         self.own_context = node.spec.overlaps
         self.instance: Any = None
+        self.carried: Callable[[Message], Message] | None = None
+        """What makes a message again what the plugin carries; see `PluginSpec.carries`."""
         self.pure = node.spec.pure
         self.shared = copies(node, shared=shared)
         self.first: Callable[[Message | None], None] | None = None
@@ -343,12 +346,14 @@ class PluginCall:
 
     def _invoke(self, msg: Message) -> Any:
         config = self.config if self.config is not None else self.config_for(msg)
-        context = self.context
+        context, given = self.context, self.taken(msg)
+        if self.carried is not None:
+            given = msg = self.carried(given)
         if self.own_context or msg.attempt > 1:
             context = CallContext(context, msg)
         else:
             context.message = msg
-        return self.fn(self.taken(msg), config, context)
+        return self.fn(given, config, context)
 
     def _one(self, msg: Message) -> Any:
         return self.given(msg, self._invoke(msg), 0)

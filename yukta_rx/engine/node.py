@@ -10,16 +10,10 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx import operators as ops
+from yukta_rx.engine.claims import NodeClaims, judged
 from yukta_rx.engine.drops import Drops
 from yukta_rx.engine.fronts import buffer_of, drain, in_front
-from yukta_rx.engine.policies import (
-    PLAIN_CALL,
-    STATUS_OF_ERROR,
-    Attempts,
-    NodePolicies,
-    describe,
-    guarded,
-)
+from yukta_rx.engine.policies import PLAIN_CALL, STATUS_OF_ERROR, NodePolicies, describe, guarded
 from yukta_rx.engine.rates import RateMeter
 from yukta_rx.errors import ConflictError, UpstreamFailedError, YuktaError
 from yukta_rx.model.message import Message
@@ -39,6 +33,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.run_settings import ExecutionGroup
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.engine.breakpoints import Breakpoint
+    from yukta_rx.engine.policies import Attempts
     from yukta_rx.engine.resume import Prelude
     from yukta_rx.plugins.contract import NodeContext
     from yukta_rx.streams.attempts import Hold
@@ -69,6 +64,7 @@ class NodeRuntime:
         "_spill_dir",
         "breakpoints",
         "buffer",
+        "claims",
         "clock",
         "context",
         "counts",
@@ -120,6 +116,8 @@ class NodeRuntime:
         self.drops = self._drops(clock)
         self.on_dropped: Callable[[str | None, list[Message]], None] | None = None
         """Told of what its buffer dropped, with the port that this leaves by; None: it is gone."""
+        self.claims: NodeClaims | None = None
+        """How its large payloads travel; None where they travel as they are."""
         self.breakpoints: tuple[Breakpoint, ...] = ()
         self.fronts: tuple[Stage, ...] = ()
         self.buffer: Stage | None = None
@@ -385,7 +383,7 @@ class NodeRuntime:
         if self.status.terminal or any(breakpoint.same(other) for other in self.breakpoints):
             return False
         self.breakpoints = (*self.breakpoints, breakpoint)
-        self.valve.break_at(self.breakpoints)
+        self.valve.break_at(judged(self.claims, self.breakpoints))
         return True
 
     def clear_breakpoints(self) -> bool:

@@ -133,6 +133,8 @@ class OpenPlugins:
         else:
             call = PluginCall(node.prepared, context, shared=shared, timers=node, hold=node.hold())
             node.passed_round = call.passed_on
+            if node.claims is not None and node.claims.carries:
+                call.carried = node.claims.carried
         if call.opening_waits:
             return partial(self._open, node, call)
         try:

@@ -1,9 +1,9 @@
 """The node wrapper: the plan of one node, with what each operator around its plugin would write.
 
-merge parents, edge buffer, valve, plugin call (attempt, element timeout, retry, onError), clocks
-and status, record, broadcast. They fold into one plan, which is made at once; only what stands in
-front of a node as a stage of its own is piped. What a policy that is off would write is None, so
-it costs nothing.
+merge parents, edge buffer, valve, plugin call with its claim check (attempt, element timeout,
+retry, onError), clocks and status, record, broadcast. They fold into one plan, which is made at
+once; only what stands in front of a node as a stage of its own is piped. What a policy that is off
+would write is None, so it costs nothing.
 
 Feature: ENG-02.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from yukta_rx import operators as ops
 from yukta_rx.model.policy import JoinRule, NOfM
+from yukta_rx.streams.claims import ClaimedBody
 from yukta_rx.streams.flow import Flow
 from yukta_rx.streams.plan import NodePlan, Outlet, Slot
 
@@ -66,10 +67,13 @@ def node_plan(
         hooks: what listens to it.
         prelude: what leaves it first, where it goes on behind inputs that it had finished.
     """
-    limit, retry, on_error = node.attempts(ready.element_timeout)
+    timeout, claims = ready.element_timeout, node.claims
+    if callable(timeout) and claims is not None:
+        timeout = claims.timed(timeout)
+    limit, retry, on_error = node.attempts(timeout)
     idle, deadline = node.clocks()
     fields: dict[str, Any] = {
-        "body": ready.body,
+        "body": ready.body if claims is None else ClaimedBody(ready.body, claims),
         "gate": prelude or node.valve,
         "limit": limit,
         "retry": retry,

@@ -14,16 +14,19 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.engine.assembly import exposed_outputs
+from yukta_rx.engine.claims import NodeClaims, RunClaims
 from yukta_rx.engine.pipeline import Hooks
+from yukta_rx.engine.policies import copies
 from yukta_rx.model.message import Message, Routed, copy_payload
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.plan import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
     from yukta_rx.definitions.prepare import PreparedWorkflow
+    from yukta_rx.engine.claims import ClaimSource
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.plan import Barrier, OnFinished, Tap
@@ -85,6 +88,10 @@ class Recorder(Protocol):
     def durable(self) -> bool:
         """Whether the record is there after a crash, so that a run can go on with it."""
 
+    @property
+    def claims(self) -> ClaimSource | None:
+        """Where large payloads are kept apart; None if they are not."""
+
     def node(
         self,
         node_id: str,
@@ -116,7 +123,7 @@ class Recording:
         replayed: ids of the nodes in whose place something emits what was recorded.
     """
 
-    __slots__ = ("_exposed", "_nodes", "_prepared", "_recorder", "_replayed")
+    __slots__ = ("_exposed", "_nodes", "_prepared", "_recorder", "_replayed", "_shared")
 
     def __init__(
         self,
@@ -128,8 +135,27 @@ class Recording:
         self._recorder = recorder
         self._prepared = prepared
         self._replayed = replayed
+        self._shared = shared
         self._exposed = exposed_outputs(prepared, shared)
         self._nodes: dict[str, NodeRecorder] = {}
+
+    def claim(self, nodes: Iterable[NodeRuntime]) -> None:
+        """Have large payloads travel as references, if the record keeps them apart."""
+        if (source := self._recorder.claims) is None:
+            return
+        run, recorders = RunClaims(source), self._nodes
+        for node in nodes:
+            if node.prepared.spec.type == NULL_TERMINAL:
+                # It looks at nothing, so nothing has to be opened.
+                continue
+
+            def wanted(node_id: str = node.id) -> bool:
+                recorder = recorders.get(node_id)
+                return recorder is not None and recorder.wanted
+
+            feeds = bool(node.prepared.children)
+            shared = copies(node.prepared, shared=node.id in self._shared)
+            node.claims = NodeClaims(run, node, wanted if feeds else None, shared=shared)
 
     def hooks(self, node: NodeRuntime, hooks: Hooks) -> Hooks:
         """`hooks` with the recording of `node` in front of them, and its end marker behind."""

@@ -18,6 +18,7 @@ from contextlib import aclosing
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.engine.claims import whole
 from yukta_rx.errors import EngineError, UnserialisablePayloadError
 from yukta_rx.model.codec import canonical
 from yukta_rx.model.message import NO_HEADERS, Message, Routed
@@ -149,6 +150,10 @@ class Prelude:
             async with aclosing(self._rows()) as recorded:
                 async for row in recorded:
                     for port, messages in row.batches:
+                        if self.given is not None:
+                            for msg in messages:
+                                # One at a time, since its payload may be large.
+                                self.given.add(port, (await whole(msg),))
                         await self._emit(stage, port, messages)
                     for message_id, _ in row.inputs:
                         self._known.add(message_id)
@@ -173,8 +178,6 @@ class Prelude:
             if not stage.touched:
                 stage.touch()
             self._valve.passed(len(chunk))
-            if self.given is not None:
-                self.given.add(port, chunk)
             node.replaying = True
             try:
                 self._leave(stage, port, chunk)

@@ -159,9 +159,10 @@ class Run(Steerable):
         self._replay = replay
         self._shared = shared_inputs(prepared, replay)
         self._recording: Recording | None = None
+        self.nodes = self._make_nodes()
         if recorder is not None:
             self._recording = Recording(recorder, prepared, self._shared, replay.outputs)
-        self.nodes = self._make_nodes()
+            self._recording.claim(self.nodes.values())
         if step_mode:
             self.pause()
 

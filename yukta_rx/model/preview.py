@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.model.claim import Claim
 from yukta_rx.model.codec import dumps_plain
 
 LONGEST: Final = 1000
@@ -21,6 +22,8 @@ def preview(payload: Any, longest: int = LONGEST) -> str:
         payload: any value.
         longest: characters of the text at most.
     """
+    if type(payload) is Claim and payload.preview is not None:
+        return payload.preview[:longest]
     try:
         text = dumps_plain(_Start(longest).of(payload, _DEPTH)).decode()
     except UnserialisablePayloadError:
@@ -47,6 +50,8 @@ class _Start:
             return self._mapping(value, depth) if depth else "…"
         if isinstance(value, list | tuple):
             return self._array(value, depth) if depth else "…"
+        if type(value) is Claim:
+            return value.__blob__
         return f"<{type(value).__name__}>"
 
     def _text(self, text: str) -> str:

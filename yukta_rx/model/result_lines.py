@@ -8,6 +8,7 @@ from typing import Any
 
 from yukta_rx.errors import BadRequestError
 from yukta_rx.model import codec
+from yukta_rx.model.claim import Claim
 from yukta_rx.model.message import NO_HEADERS, Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
@@ -41,6 +42,12 @@ def encode_result(result: ResultEvent) -> bytes:
     if result.totals is not None:
         written["totals"] = dict(result.totals)
     return codec.encode(written)
+
+
+def claim_in(result: ResultEvent) -> Claim | None:
+    """What stands for the payload of a result; None if it has its payload, or none."""
+    payload = None if result.message is None else result.message.payload
+    return payload if type(payload) is Claim else None
 
 
 def decode_result(line: bytes) -> ResultEvent:

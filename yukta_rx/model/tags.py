@@ -173,6 +173,8 @@ def _scalar(value: Any, plain: bool) -> str:
     for kind, writer in _SCALARS.items():
         if isinstance(value, kind):
             return writer(value, plain)
+    if type(blob := getattr(value, "__blob__", None)) is Blob:
+        return _SCALARS[Blob](blob, plain)
     raise _Refused(f"{_a(type(value).__name__)} cannot be stored or sent as JSON")
 
 

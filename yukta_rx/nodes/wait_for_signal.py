@@ -66,6 +66,7 @@ class WaitForSignalConfig(PluginConfig):
     independent=True,
     signals=True,
     calls="max_waiting",
+    carries=True,
     example={
         "signal": "approve",
         "timeoutSeconds": 86_400,

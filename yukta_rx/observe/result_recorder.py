@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import msgspec
 
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError, YuktaError
+from yukta_rx.model.opened_results import is_closed, opened_result
 from yukta_rx.model.result_lines import encode_result
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.observe.frames import showable
@@ -44,8 +45,8 @@ log = logging.getLogger(__name__)
 class _Waiting(NamedTuple):
     execution_id: str
     event: ResultEvent
-
     parent: str | None
+
 
 class ResultRecorder:
     """Owns a store of results, as an async context. Belongs to the loop.
@@ -106,8 +107,8 @@ class ResultRecorder:
         event: ResultEvent,
         weight: int,
         hold: Callable[[bool], None] | None,
-    ) -> None:
         parent: str | None = None,
+    ) -> None:
         """Have a result written; its run is held back with `hold` if too much waits."""
         self._behind.put(_Waiting(execution_id, event, parent), weight)
         if event.type is ResultType.EXECUTION_END:
@@ -151,8 +152,8 @@ class ResultRecorder:
         parents: dict[str, str | None] = {}
         for execution_id, event, parent in batch:
             runs.setdefault(execution_id, []).append(event)
-        # All at the same time: a store puts them into one commit.
             parents[execution_id] = parent
+        # All at the same time: a store puts them into one commit.
         outcomes = await asyncio.gather(
             *(self._write_run(name, events, parents[name]) for name, events in runs.items()),
             return_exceptions=True,
@@ -241,7 +242,9 @@ class ResultRecorder:
         # First, since what waits now may be written by the time that the store answers.
         waiting = self._waiting(execution_id, after)
         stored = await self._store.read(execution_id, after, limit)
-        return list(stored.items) if stored is not None and stored.items else waiting[:limit]
+        if stored is not None and stored.items:
+            return list(stored.items)
+        return [await opened_result(event) for event in waiting[:limit]]
 
     def _waiting(self, execution_id: str, after: int) -> list[ResultEvent]:
         return [
@@ -258,20 +261,20 @@ class ResultRecorder:
         totals: Mapping[str, int],
         *,
         known: bool,
+        parent: str | None = None,
     ) -> None:
         """Give the results of a run of an earlier process their end, if they have none.
 
-        parent: str | None = None,
         Args:
             execution_id: the run.
             status: how it ended.
             time: when.
             totals: its counters.
             known: whether that is done also if nothing of it is kept.
+            parent: the run that started it.
         """
         last = await self._store.last(execution_id)
         if last is None:
-            parent: the run that started it.
             if not known:
                 return
             last = 0
@@ -309,7 +312,7 @@ def _writable(event: ResultEvent) -> ResultEvent:
     for attempt in (None, showable, _mark):
         if attempt is not None:
             parts = {
-                "payload": attempt(message.payload),
+                "payload": message.payload if is_closed(event) else attempt(message.payload),
                 "headers": attempt(dict(message.headers)),
             }
             shown = msgspec.structs.replace(message, uid=message.id, **parts)

@@ -15,6 +15,7 @@ from yukta_rx.operators._backpressure import (
 from yukta_rx.operators._broadcast import broadcast
 from yukta_rx.operators._call import call, flat_map, through
 from yukta_rx.operators._call import map_ as map
+from yukta_rx.operators._claim_check import claim_check
 from yukta_rx.operators._deadline import Deadline, deadline
 from yukta_rx.operators._edge_buffer import edge_buffer
 from yukta_rx.operators._element_timeout import ElementTimeout, element_timeout
@@ -41,6 +42,7 @@ __all__ = [
     "Valve",
     "broadcast",
     "call",
+    "claim_check",
     "deadline",
     "edge_buffer",
     "element_timeout",

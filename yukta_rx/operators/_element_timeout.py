@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from inspect import isawaitable
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.errors import ElementTimeoutError
@@ -28,12 +29,14 @@ class ElementTimeout:
 
     Args:
         clock: tells the time; what pauses it pauses the limit.
-        limit: seconds that an attempt may take, or a function of the element.
+        limit: seconds that an attempt may take, or a function of the element, which may be async.
     """
 
     __slots__ = ("_clock", "_due", "_expired", "_limit", "_out", "_timer")
 
-    def __init__(self, clock: Clock, limit: float | Callable[[Any], float]) -> None:
+    def __init__(
+        self, clock: Clock, limit: float | Callable[[Any], float | Awaitable[float]]
+    ) -> None:
         self._clock = clock
         self._limit = limit
         self._out: dict[asyncio.Task[Any], float] = {}
@@ -50,6 +53,8 @@ class ElementTimeout:
         task = asyncio.current_task()
         assert task is not None
         limit = self._limit(item) if callable(self._limit) else self._limit
+        if isawaitable(limit):
+            limit = await limit
         cancelling = task.cancelling()
         due = self._out[task] = self._clock.now() + limit
         if self._timer is None or due < self._due:

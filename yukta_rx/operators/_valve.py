@@ -20,7 +20,11 @@ _NOTHING: Final = object()
 
 
 Hit: TypeAlias = "Callable[[Any], bool]"
-"""Whether a breakpoint holds an element; must not raise."""
+"""Whether a breakpoint holds an element; raises nothing but `Undecided`."""
+
+
+class Undecided(Exception):
+    """A breakpoint cannot tell of an element yet: who raises it wakes the stage when it can."""
 
 
 class Valve:
@@ -194,14 +198,18 @@ class Valve:
         for place, item in enumerate(batch if self._hits else ()):
             if edge.pinned and not place:
                 continue
-            if item is self._found or any(hit(item) for hit in self._hits):
-                edge.untake(batch, place)
-                batch = batch[:place]
-                edge.held = place
+            try:
+                if not (item is self._found or any(hit(item) for hit in self._hits)):
+                    continue
                 self._found = item
-                if not place:
-                    self._hold(stage, edge, item)
-                break
+            except Undecided:
+                item = _NOTHING
+            edge.untake(batch, place)
+            batch = batch[:place]
+            edge.held = place
+            if not place and item is not _NOTHING:
+                self._hold(stage, edge, item)
+            break
         if self._skipping and batch:
             if self._round_trip is not None:
                 batch = [self._round_trip(item) for item in batch]

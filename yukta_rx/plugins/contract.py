@@ -151,6 +151,7 @@ def processor(
     settles: bool = False,
     signals: bool = False,
     calls: str = "",
+    carries: bool = False,
     **common: Unpack[Declared],
 ) -> Callable[[F], F]:
     """Declare a function `fn(msg, cfg, ctx)` or a ProcessorPlugin class as a processor.
@@ -170,6 +171,8 @@ def processor(
         signals: it waits for signals.
         calls: for an `async def`: name of the `fixed()` option that says how many messages it
             works on at once; `engine.concurrency.max` can only lower that.
+        carries: for an `async def` that never looks at a payload and passes messages on: in place
+            of a large payload it may be given what stands for one; its options see the payload.
         common: see `Declared`.
 
     Raises:
@@ -193,6 +196,7 @@ def processor(
             "settles": settles,
             "signals": signals,
             "calls": calls,
+            "carries": carries,
         }
         return _attach(fn, _spec(fn, type, PluginKind.PROCESSOR, shape, common, own))
 
@@ -279,6 +283,8 @@ def _attach(fn: F, spec: PluginSpec) -> F:
         raise ValueError(f"{spec.source}: a port is named twice in {', '.join(spec.ports)}")
     if spec.calls and spec.calls not in spec.config.model_fields:
         raise TypeError(f"{spec.source}: there is no option {spec.calls}")
+    if spec.carries and spec.shape is not Shape.ASYNC:
+        raise TypeError(f"{spec.source}: carries is for an async def")
     if spec.exact and (spec.shape not in (Shape.SYNC, Shape.ASYNC) or spec.ports or spec.ports_of):
         raise TypeError(f"{spec.source}: exact is for a function that returns one message")
     fn.spec = spec  # type: ignore[attr-defined]

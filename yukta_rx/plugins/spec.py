@@ -75,6 +75,8 @@ class PluginSpec:
         signals: it waits for signals.
         calls: name of the `fixed()` option that says how many messages an async plugin works on
             at once; empty leaves that to `engine.concurrency`.
+        carries: of an async plugin: it never looks at a payload and passes messages on, so that
+            what it holds for long are references to large ones; only its options see those.
         replayable: a trigger that can go on after a known sequence number.
         summary: one line for the catalogue.
         example: a configuration that is valid.
@@ -104,6 +106,7 @@ class PluginSpec:
     anew: Callable[[Mapping[str, Any]], bool] | None = None
     signals: bool = False
     calls: str = ""
+    carries: bool = False
     replayable: bool = False
     summary: str = ""
     example: Mapping[str, Any] | None = None

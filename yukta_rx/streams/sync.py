@@ -236,8 +236,11 @@ class MapStage(Stage):
                 self._recover(edge, batch[done], error), f"yukta node {self.plan.name}"
             )
 
-    async def _recover(self, edge: Edge, item: Any, error: BaseException) -> None:
-        """Attempts after the first; there is credit for what they give, one element at most."""
+    async def _recover(self, edge: Edge, item: Any, error: BaseException | None) -> None:
+        """Attempts after the first; there is credit for what they give, one element at most.
+
+        Without an error none was made yet.
+        """
         try:
             given = await outputs_of(self, self._attempt, item, error)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):

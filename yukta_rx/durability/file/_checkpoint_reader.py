@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from yukta_rx.durability.file._checkpoint_lines import body_of, head_of, intact
 from yukta_rx.durability.file._checkpoint_scan import read_at
 from yukta_rx.durability.stores.checkpoints import CheckpointRow, decode_row
-from yukta_rx.durability.stores.claims import opened_row
+from yukta_rx.durability.stores.claims import opened_row, referring_row
 from yukta_rx.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.durability.file._checkpoint_index import Output
     from yukta_rx.durability.stores.blobs import BlobStore
+    from yukta_rx.model.codec import Blob
 
 CHUNK: Final = 1 << 20
 """Bytes of rows that are read at a time, as long as a row is not longer."""
@@ -77,6 +78,17 @@ class RowReader:
         """
         head = head_of(line)
         return await opened_row(row, () if head is None else head.blobs, self._blobs)
+
+    def referring(
+        self,
+        row: CheckpointRow,
+        line: bytes,
+        run: str,
+        reader: Callable[[Blob], Awaitable[Any]],
+    ) -> CheckpointRow:
+        """The row with a reference for each payload that is kept apart."""
+        head = head_of(line)
+        return referring_row(row, () if head is None else head.blobs, run, reader)
 
 
 def _of(output: Output) -> str:

@@ -6,8 +6,9 @@ Feature: DUR-02.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+import logging
+from sys import getsizeof
+from typing import TYPE_CHECKING
 
 from yukta_rx.durability.file._checkpoint_lines import (
     DONE,
@@ -20,15 +21,17 @@ from yukta_rx.durability.file._checkpoint_lines import (
 )
 from yukta_rx.durability.stores.blobs import Owner, blob_of
 from yukta_rx.durability.stores.checkpoints import CheckpointRow, encode_row
-from yukta_rx.durability.stores.claims import STORE, Claims, with_payloads
+from yukta_rx.durability.stores.claims import STORE, Claims, References, with_payloads
 from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.streams.faults import as_error
 
 if TYPE_CHECKING:
     from yukta_rx.durability.file._checkpoint_index import Output, Place, Run
+    from yukta_rx.durability.file.blobs import FileBlobStore
+    from yukta_rx.model.claim import Claim
     from yukta_rx.model.codec import Blob
 
-Keep: TypeAlias = Callable[[Owner, str, bytes], None]
+log = logging.getLogger(__name__)
 
 
 class Record:
@@ -89,17 +92,25 @@ class RowRecord(Record):
 class LargeRowRecord(RowRecord):
     """A row with payloads that are kept apart; they are stored before it."""
 
-    __slots__ = ("_claims", "_keep", "_nth", "_row")
+    __slots__ = ("_blobs", "_claims", "_nth", "_references", "_row")
 
     def __init__(
-        self, output: Output, row: CheckpointRow, claims: Claims, keep: Keep, *, done: bool
+        self,
+        output: Output,
+        row: CheckpointRow,
+        claims: Claims,
+        references: References,
+        blobs: FileBlobStore,
+        *,
+        done: bool,
     ) -> None:
         super().__init__(output, b"", (len(row), len(row.inputs)), done=done)
-        self.weight = sum(map(len, claims.values()))
+        self.weight = sum(map(len, claims.values())) + sum(map(getsizeof, references.values()))
         self._nth = output.taken
         self._row = row
         self._claims = claims
-        self._keep = keep
+        self._references = references
+        self._blobs = blobs
 
     def line(self) -> bytes:
         """Store the payloads, then say where they are."""
@@ -107,8 +118,16 @@ class LargeRowRecord(RowRecord):
         blobs: dict[int, Blob] = {}
         for place, data in self._claims.items():
             blobs[place] = blob_of(data)
-            self._keep(owner, blobs[place].sha256, data)
+            self._blobs.write(owner, blobs[place].sha256, data)
+        for place, claim in self._references.items():
+            blobs[place] = claim.__blob__
+            if (text := claim.text) is not None:
+                self._blobs.write(owner, claim.sha256, text)
+            elif claim.owner != owner.run:
+                self._share(owner, claim)
+            claim.kept(owner.run)
         self._claims = {}
+        self._references = {}
         return row_line(
             self.output.about,
             self._nth,
@@ -117,6 +136,13 @@ class LargeRowRecord(RowRecord):
             done=self.done,
             blobs=sorted({blob.sha256 for blob in blobs.values()}),
         )
+
+    def _share(self, owner: Owner, claim: Claim) -> None:
+        try:
+            self._blobs.share_now(owner, (claim.sha256,))
+        except StoreUnavailableError as error:
+            # Who opens it is told. What else is written with this has nothing to do with it.
+            log.error("run %s, node %s: %s", owner.run, self.output.node_id, error)
 
 
 class CarryRecord(RowRecord):

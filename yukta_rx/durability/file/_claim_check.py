@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from yukta_rx.durability.file.blobs import FileBlobStore
+    from yukta_rx.model.claim import Claim
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,26 @@ class ClaimCheck:
         if self._blobs is None:
             raise StoreUnavailableError("there is no store of blobs")
         return await self._blobs.put(Owner(self._store, run), text)
+
+    async def refer(self, run: str, claim: Claim) -> None:
+        """Keep for a run what a reference stands for, before it is written down.
+
+        Raises:
+            StoreUnavailableError: that could not be done.
+        """
+        if self._blobs is None:
+            raise StoreUnavailableError("there is no store of blobs")
+        owner, text = Owner(self._store, run), claim.text
+        if text is not None:
+            await self._blobs.put(owner, text)
+            return
+        try:
+            await self._blobs.share(owner, (claim.sha256,))
+        except StoreUnavailableError as error:
+            if "sha256" not in error.members:
+                raise
+            # It is gone; who wants to read it is told, and all others are served.
+            log.error("%s of %s: %s", self._store, run, error)
 
     async def opened(self, payload: Any, what: str) -> Any:
         """The payload that a line refers to; `what` names it where that fails.

@@ -81,7 +81,7 @@ class FileBlobStore:
         Raises:
             StoreUnavailableError: it is missing, or could not be done.
         """
-        await self._in_thread(self._share, owner, hashes)
+        await self._in_thread(self.share_now, owner, hashes)
 
     async def get(self, blob: Blob) -> bytes:
         """The bytes of a blob."""
@@ -125,7 +125,13 @@ class FileBlobStore:
             if not name.exists():
                 self._link(kept, name)
 
-    def _share(self, owner: Owner, hashes: Iterable[str]) -> None:
+    def share_now(self, owner: Owner, hashes: Iterable[str]) -> None:
+        """Keep what is kept already for one more owner. Blocks.
+
+        Raises:
+            OSError: it could not be done.
+            StoreUnavailableError: it is missing.
+        """
         with self._lock:
             for sha256 in hashes:
                 name, kept = self._owned(owner) / sha256, self._object(sha256)

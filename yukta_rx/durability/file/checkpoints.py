@@ -27,7 +27,7 @@ from yukta_rx.durability.file._checkpoint_records import (
 )
 from yukta_rx.durability.file._checkpoint_scan import Scan, name_of
 from yukta_rx.durability.file._quarantine import Quarantine
-from yukta_rx.durability.stores.blobs import Owner
+from yukta_rx.durability.stores.blobs import Owner, checked, opened
 from yukta_rx.durability.stores.checkpoints import (
     DAMAGED,
     UNSERIALISABLE,
@@ -36,7 +36,7 @@ from yukta_rx.durability.stores.checkpoints import (
     NodeCheckpoint,
     encode_row,
 )
-from yukta_rx.durability.stores.claims import STORE, claims_of
+from yukta_rx.durability.stores.claims import STORE, claims_of, references_in
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 from yukta_rx.streams.aio import Tasks
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from yukta_rx.durability.file.blobs import FileBlobStore
     from yukta_rx.durability.stores.quarantine import Quarantined
     from yukta_rx.metrics import Meters
+    from yukta_rx.model.codec import Blob
 
     Line = bytes
 
@@ -153,6 +154,15 @@ class FileNodeCheckpointStore:
             await self._blobs.close()
 
     @property
+    def claim_bytes(self) -> int:
+        """Size from which on payloads are kept apart."""
+        return self._claim_bytes
+
+    async def payload(self, blob: Blob) -> Any:
+        """A payload that is kept apart."""
+        return checked(blob, None) if self._blobs is None else await opened(self._blobs, blob)
+
+    @property
     def bytes(self) -> int:
         """Bytes of lines that are needed, and of blobs."""
         held = sum(segment.live for segment in self._index.segments.values())
@@ -181,10 +191,9 @@ class FileNodeCheckpointStore:
         sizes = len(row), len(row.inputs)
         try:
             body = encode_row(row)
-            if self._claim_bytes and len(body) > self._claim_bytes:
-                record: RowRecord | None = self._large(output, row, done)
-            else:
-                record = None
+            record: RowRecord | None = None
+            if self._claim_bytes and self._blobs is not None:
+                record = self._large(output, row, self._blobs, len(body), done=done)
         except UnserialisablePayloadError as error:
             log.warning("the output of node %s is not kept: %s", output.node_id, error)
             self._give_up(output, UNSERIALISABLE)
@@ -196,11 +205,15 @@ class FileNodeCheckpointStore:
         self._send(output, record)
         return record
 
-    def _large(self, output: Output, row: CheckpointRow, done: bool) -> RowRecord | None:
-        claims = claims_of(row, self._claim_bytes)
-        if not claims or self._blobs is None:
+    def _large(
+        self, output: Output, row: CheckpointRow, blobs: FileBlobStore, size: int, *, done: bool
+    ) -> RowRecord | None:
+        """A row with payloads that are kept apart; None if it has none."""
+        claims = claims_of(row, self._claim_bytes) if size > self._claim_bytes else {}
+        references = references_in(row)
+        if not claims and not references:
             return None
-        return LargeRowRecord(output, row, claims, self._blobs.write, done=done)
+        return LargeRowRecord(output, row, claims, references, blobs, done=done)
 
     def _send(self, output: Output, record: RowRecord | IncompleteRecord) -> None:
         output.pending += 1
@@ -424,7 +437,9 @@ class FileNodeCheckpointStore:
             for node_id, one in (run.outputs.items() if run is not None else ())
         }
 
-    async def read(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
+    async def read(
+        self, execution_id: str, node_id: str, *, whole: bool = True
+    ) -> AsyncGenerator[CheckpointRow, None]:
         """The rows of a node, drawn as they are asked for."""
         self._check_open()
         output = self._index.find(execution_id, node_id)
@@ -436,7 +451,10 @@ class FileNodeCheckpointStore:
                 except StoreUnavailableError:
                     await self._damaged(output, nth, line)
                     raise
-                yield await self._reader.opened(row, line)
+                if whole:
+                    yield await self._reader.opened(row, line)
+                else:
+                    yield self._reader.referring(row, line, execution_id, self.payload)
                 nth += 1
 
     async def _damaged(self, output: Output, nth: int, line: Line) -> None:

@@ -17,7 +17,7 @@ from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model import codec
-from yukta_rx.model.result_lines import decode_result, encode_result
+from yukta_rx.model.result_lines import claim_in, decode_result, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -273,7 +273,11 @@ class FileResultStore:
             lines: list[tuple[int, bytes]] = []
             for (result, line), text in zip(made, texts, strict=True):
                 apart = b""
-                if text is not None:
+                if (claim := claim_in(result)) is not None:
+                    part, apart = result.cursor // PART, b'"apart":true,'
+                    run.parts.add(part)
+                    await self._claims.refer(_owner(execution_id, part), claim)
+                elif text is not None:
                     part, apart = result.cursor // PART, b'"apart":true,'
                     run.parts.add(part)
                     blob = await self._claims.put(_owner(execution_id, part), text)
@@ -283,7 +287,7 @@ class FileResultStore:
             await self._write_lines(execution_id, run, lines, ended_at, parent)
 
     def _text_of(self, result: ResultEvent, line: bytes) -> bytes | None:
-        if result.message is None:
+        if result.message is None or claim_in(result) is not None:
             return None
         return self._claims.text_of(result.message.payload, len(line))
 
@@ -330,11 +334,11 @@ class FileResultStore:
         if run.ended_at is not None:
             return
         run.ended_at, run.end, run.turn = ended_at, (segment, size), None
+        run.parent = parent
         self._alive[segment] = self._alive.get(segment, 0) + size
 
     def _cut_at(self, run: _Run | None, upto: int, segment: int, size: int) -> None:
         self._marks[segment] = self._marks.get(segment, 0) + size
-        run.parent = parent
         if run is not None and upto > run.cut:
             run.cut = upto
             for number, used in run.places.drop(run.places.whole(upto)[0]):

@@ -13,6 +13,7 @@ import shutil
 from itertools import count
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
+from yukta_rx.durability.stores.blobs import checked
 from yukta_rx.durability.stores.checkpoints import (
     OVER_CAP,
     UNSERIALISABLE,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yukta_rx.config.store_settings import RestartGroup
+    from yukta_rx.model.codec import Blob
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class MemoryNodeCheckpointStore:
     """
 
     durable = False
+    claim_bytes = 0
 
     def __init__(self, settings: RestartGroup, offload: Callable[..., Awaitable[Any]]) -> None:
         self._most_messages = settings.messages_per_node
@@ -304,7 +307,13 @@ class MemoryNodeCheckpointStore:
             for node_id, one in outputs.items()
         }
 
-    async def read(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
+    async def payload(self, blob: Blob) -> Any:
+        """None is kept apart."""
+        return checked(blob, None)
+
+    async def read(
+        self, execution_id: str, node_id: str, *, whole: bool = True
+    ) -> AsyncGenerator[CheckpointRow, None]:
         """The rows of a node, drawn as they are asked for."""
         output = self._runs.get(execution_id, {}).get(node_id)
         if output is None:

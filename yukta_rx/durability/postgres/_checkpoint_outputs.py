@@ -6,6 +6,7 @@ Features: DUR-02, DUR-04.
 from __future__ import annotations
 
 import asyncio
+from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from yukta_rx.durability.postgres._texts import stored
@@ -14,7 +15,7 @@ from yukta_rx.streams.faults import as_error
 
 if TYPE_CHECKING:
     from yukta_rx.durability.stores.checkpoints import CheckpointRow
-    from yukta_rx.durability.stores.claims import Claims
+    from yukta_rx.durability.stores.claims import Claims, References
 
 
 class Run:
@@ -74,7 +75,7 @@ class Record:
 
     __slots__ = (
         *("blobs", "claims", "done", "inputs", "messages", "output", "reason"),
-        *("row", "seq", "settled", "size", "text", "waiters"),
+        *("references", "row", "seq", "settled", "size", "text", "waiters"),
     )
 
     def __init__(self, output: Output, seq: int, *, done: bool = False) -> None:
@@ -91,15 +92,26 @@ class Record:
         self.row: CheckpointRow | None = None
         self.claims: Claims = {}
         """Of a row with payloads that are kept apart: its text is not made yet."""
-        self.blobs: dict[str, bytes] = {}
-        """By their hashes, once it is."""
+        self.references: References = {}
+        """The same, of payloads that travel as references."""
+        self.blobs: dict[str, bytes | None] = {}
+        """By their hashes, once it is; None for what is kept already."""
         self.settled = False
         self.waiters: list[asyncio.Future[None]] = []
 
     @property
     def weight(self) -> int:
         """Bytes that it holds while it waits."""
-        return 200 + self.size + sum(map(len, self.claims.values()))
+        apart = sum(map(len, self.claims.values())) + sum(map(getsizeof, self.references.values()))
+        return 200 + self.size + apart
+
+    @property
+    def keeps(self) -> bool:
+        """Whether something has to be kept apart for its run, before it is written."""
+        run = self.output.run.id
+        return any(data is not None for data in self.blobs.values()) or any(
+            claim.owner != run for claim in self.references.values()
+        )
 
     def keep(self, text: bytes) -> None:
         """The row is this."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.durability.postgres._checkpoint_statements import PAGE, STATE
 from yukta_rx.durability.postgres._texts import stored
 from yukta_rx.durability.stores.checkpoints import CheckpointRow, decode_row
-from yukta_rx.durability.stores.claims import opened_row
+from yukta_rx.durability.stores.claims import opened_row, referring_row
 from yukta_rx.errors import StoreUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     from yukta_rx.durability.postgres.blobs import PostgresBlobStore
     from yukta_rx.durability.postgres.database import Database
+    from yukta_rx.model.codec import Blob
 
 FIRST: Final = 16
 MOST: Final = 1000
@@ -31,9 +32,13 @@ class DamagedRowError(StoreUnavailableError):
 
 
 async def pages(
-    database: Database, blobs: PostgresBlobStore | None, execution_id: str, node_id: str
+    database: Database,
+    blobs: PostgresBlobStore | None,
+    execution_id: str,
+    node_id: str,
+    reader: Callable[[Blob], Awaitable[Any]] | None = None,
 ) -> AsyncGenerator[CheckpointRow, None]:
-    """The rows of a node that is not given up.
+    """The rows of a node that is not given up; with a reader, what is kept apart is not read.
 
     Raises:
         DamagedRowError: one cannot be read.
@@ -54,7 +59,11 @@ async def pages(
                 place = f"node_checkpoint, run {execution_id}, node {node_id}, seq {after}"
                 raise DamagedRowError(place, error) from error
             messages += len(read)
-            yield await opened_row(read, (row["blobs"] or "").split(), blobs)
+            hashes = (row["blobs"] or "").split()
+            if reader is None:
+                yield await opened_row(read, hashes, blobs)
+            else:
+                yield referring_row(read, hashes, execution_id, reader)
         if len(page) < limit:
             break
         each = sum(len(row["row"]) for row in page) // len(page) + 1

@@ -13,6 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from yukta_rx.durability.postgres._arrays import arrays
+from yukta_rx.durability.postgres._checkpoint_apart import keep_apart, put_apart
 from yukta_rx.durability.postgres._checkpoint_outputs import Output, Record, Run, Told
 from yukta_rx.durability.postgres._checkpoint_pages import DamagedRowError, pages
 from yukta_rx.durability.postgres._checkpoint_statements import (
@@ -35,7 +36,7 @@ from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import MOST_ROWS, Writer
 from yukta_rx.durability.postgres.database import COMMAND, columns
 from yukta_rx.durability.postgres.fence import hold_fence, stale
-from yukta_rx.durability.stores.blobs import Owner
+from yukta_rx.durability.stores.blobs import Owner, checked, opened
 from yukta_rx.durability.stores.checkpoints import (
     DAMAGED,
     UNSERIALISABLE,
@@ -44,7 +45,7 @@ from yukta_rx.durability.stores.checkpoints import (
     NodeCheckpoint,
     encode_row,
 )
-from yukta_rx.durability.stores.claims import STORE, claims_of, with_payloads
+from yukta_rx.durability.stores.claims import STORE, claims_of, references_in
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError, UnserialisablePayloadError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.durability.stores.quarantine import Quarantined
     from yukta_rx.metrics import Meters
+    from yukta_rx.model.codec import Blob
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
@@ -148,6 +150,15 @@ class PostgresNodeCheckpointStore:
             await self._blobs.close()
 
     @property
+    def claim_bytes(self) -> int:
+        """Size from which on payloads are kept apart."""
+        return self._claim_bytes
+
+    async def payload(self, blob: Blob) -> Any:
+        """A payload that is kept apart."""
+        return checked(blob, None) if self._blobs is None else await opened(self._blobs, blob)
+
+    @property
     def bytes(self) -> int:
         """Bytes of rows and of blobs."""
         return self._held + (self._blobs.size if self._blobs is not None else 0)
@@ -189,11 +200,13 @@ class PostgresNodeCheckpointStore:
             text = encode_row(row)
             if self._claim_bytes and len(text) > self._claim_bytes:
                 record.claims = claims_of(row, self._claim_bytes)
+            if self._claim_bytes:
+                record.references = references_in(row)
         except UnserialisablePayloadError as error:
             log.warning("the output of node %s is not kept: %s", output.node_id, error)
             self._give_up(output, UNSERIALISABLE)
             return None
-        if record.claims:
+        if record.claims or record.references:
             record.row = row
         else:
             record.keep(text)
@@ -261,14 +274,14 @@ class PostgresNodeCheckpointStore:
         database, owed = self._database, tuple(self._owed)
         live = [record for record in records if not record.output.lost]
         for record in live:
-            if record.claims:
-                await self._claim(record)
-        apart = [record for record in live if record.blobs]
+            if record.row is not None and self._blobs is not None:
+                await keep_apart(record, record.row, self._blobs)
+        apart = [record for record in live if record.keeps]
         if owed or apart:
             async with made.transaction():
                 await hold_fence(made, database.part, database.epoch)
                 await self._write_owed(made, owed)
-                fresh = await self._put_blobs(made, apart)
+                fresh = await put_apart(made, self._blobs, apart)
                 await self._put(made, live)
             self._written_owed(owed)
             if self._blobs is not None:
@@ -276,6 +289,8 @@ class PostgresNodeCheckpointStore:
         else:
             await self._put(made, live)
         for record in live:
+            for claim in record.references.values():
+                claim.kept(record.output.run.id)
             self._held += record.size
             if record.done:
                 record.output.complete, record.output.ending = True, None
@@ -309,24 +324,6 @@ class PostgresNodeCheckpointStore:
         given = (*arrays(rows, *ROW_COLUMNS), *arrays(states, *STATE_COLUMNS))
         if not await made.fetchval(WRITE, database.part, database.epoch, *given):
             raise stale(database.part, database.epoch)
-
-    async def _claim(self, record: Record) -> None:
-        """Make the text of a row whose large payloads are kept apart."""
-        row, claims = record.row, record.claims
-        if row is None or self._blobs is None:
-            return
-        places = await self._blobs.named(claims)
-        record.keep(encode_row(with_payloads(row, places)))
-        record.blobs = {places[at].sha256: data for at, data in claims.items()}
-        record.claims, record.row = {}, None
-
-    async def _put_blobs(self, made: Connection, records: Sequence[Record]) -> int:
-        if self._blobs is None or not records:
-            return 0
-        given: dict[Owner, dict[str, bytes]] = {}
-        for record in records:
-            given.setdefault(Owner(STORE, record.output.run.id), {}).update(record.blobs)
-        return await self._blobs.put_with(made, given)
 
     async def _write_owed(self, made: Connection, owed: Sequence[Output]) -> None:
         """What could not be written before and has to be before anything else."""
@@ -399,7 +396,9 @@ class PostgresNodeCheckpointStore:
             if output.last is None:
                 output.complete, output.reason = state.complete, state.reason
 
-    async def read(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
+    async def read(
+        self, execution_id: str, node_id: str, *, whole: bool = True
+    ) -> AsyncGenerator[CheckpointRow, None]:
         """The rows of a node, drawn as they are asked for."""
         run = self._runs.get(execution_id)
         output = None if run is None else run.outputs.get(node_id)
@@ -408,7 +407,9 @@ class PostgresNodeCheckpointStore:
         if output is not None and output.reason is not None:
             return
         try:
-            async with aclosing(pages(self._database, self._blobs, execution_id, node_id)) as rows:
+            reader = None if whole else self.payload
+            read = pages(self._database, self._blobs, execution_id, node_id, reader)
+            async with aclosing(read) as rows:
                 async for row in rows:
                     yield row
         except DamagedRowError as error:

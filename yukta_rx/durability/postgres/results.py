@@ -14,6 +14,7 @@ from yukta_rx.durability.postgres.fence import FENCE, stale
 from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
+from yukta_rx.model.opened_results import opened_result
 from yukta_rx.model.result_lines import decode_result, encode_result
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     import asyncpg
 
     from yukta_rx.durability.postgres.database import Database
-    from yukta_rx.model.results import ResultEvent
     from yukta_rx.metrics import Meters
+    from yukta_rx.model.results import ResultEvent
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
@@ -116,8 +117,8 @@ class _Part(NamedTuple):
     run: str
     lines: list[tuple[int, str]]
     ended_at: datetime | None
-
     parent: str | None
+
 
 class _Known:
     """What a batch says of a run, so far."""
@@ -127,8 +128,8 @@ class _Known:
     def __init__(self) -> None:
         self.last = 0
         self.ended_at: datetime | None = None
-
         self.parent: str | None = None
+
 
 class PostgresResultStore:
     """See `ResultStore`; an async context.
@@ -136,8 +137,8 @@ class PostgresResultStore:
     Args:
         database: where they are.
         step: rows that are removed in one transaction.
-    """
         meters: where children are counted that went for their number.
+    """
 
     durable = True
 
@@ -236,8 +237,8 @@ class PostgresResultStore:
         going = [row["execution_id"] for row in await self._database.fetch(_GOING, part)]
         if dropped or going:
             await self._remove([*map(stored, dropped), *going])
-        return dropped
         self._crowded_out.add(crowded)
+        return dropped
 
     async def _remove(self, ids: list[str]) -> None:
         """Remove runs in steps; from the first one on nobody sees them any more."""
@@ -264,7 +265,8 @@ class PostgresResultStore:
         parent: str | None = None,
     ) -> None:
         # All are made before any is written.
-        lines = [(result.cursor, encode_result(result).decode()) for result in results]
+        made = [await opened_result(result) for result in results]
+        lines = [(result.cursor, encode_result(result).decode()) for result in made]
         if self._writer is None:
             raise StoreUnavailableError("the store of results is not open", store="results")
         if not lines and ended_at is None:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         Mapping,
     )
 
+    from yukta_rx.model.codec import Blob
+
 ROW_MESSAGES: Final = 100
 """Messages that a row holds at most, unless one input alone gave more."""
 
@@ -136,9 +138,12 @@ class NodeCheckpointStore(Protocol):
     Attributes:
         durable: whether what was written outlives the process. Then inputs are recorded too, and
             an aborted run can go on behind them.
+        claim_bytes: size from which on payloads are kept apart; 0 for none. Where it is not 0 a
+            message may have a `Claim` in place of its payload, whose text is kept before the row.
     """
 
     durable: bool
+    claim_bytes: int
 
     async def start(self) -> None:
         """Get ready; called before anything else.
@@ -202,11 +207,22 @@ class NodeCheckpointStore(Protocol):
     async def states(self, execution_id: str) -> Mapping[str, NodeCheckpoint]:
         """What is known of each node of a run, by node id."""
 
-    def read(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
+    def read(
+        self, execution_id: str, node_id: str, *, whole: bool = True
+    ) -> AsyncGenerator[CheckpointRow, None]:
         """The rows of a node, drawn as they are asked for.
+
+        Without `whole` each payload that is kept apart is a `Claim`, and is not read.
 
         Raises:
             StoreUnavailableError: they cannot be read.
+        """
+
+    async def payload(self, blob: Blob) -> Any:
+        """A payload that is kept apart.
+
+        Raises:
+            StoreUnavailableError: it is missing or damaged, or cannot be read; names the blob.
         """
 
     async def runs(self) -> Collection[str]:

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from yukta_rx.durability.stores.blobs import claim, opened
 from yukta_rx.durability.stores.checkpoints import CheckpointRow
 from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.model.claim import Claim
 from yukta_rx.model.codec import Blob
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from yukta_rx.durability.stores.blobs import BlobStore
 
@@ -25,6 +26,9 @@ STORE: Final = "checkpoints"
 
 Claims: TypeAlias = Mapping[int, bytes]
 """Texts of payloads, by the place of their messages in a row."""
+
+References: TypeAlias = Mapping[int, Claim]
+"""What stands for payloads already, by the same places."""
 
 
 def claims_of(row: CheckpointRow, limit: int) -> Claims:
@@ -37,6 +41,15 @@ def claims_of(row: CheckpointRow, limit: int) -> Claims:
     return {at: data for at, data in found.items() if data is not None}
 
 
+def references_in(row: CheckpointRow) -> References:
+    """The payloads of a row that travel as references, by their place among the messages."""
+    if not any(type(msg.payload) is Claim for _, batch in row.batches for msg in batch):
+        return {}
+    return {
+        at: msg.payload for at, (_, msg) in enumerate(row.messages) if type(msg.payload) is Claim
+    }
+
+
 def with_payloads(row: CheckpointRow, payloads: Mapping[int, Any]) -> CheckpointRow:
     """A row with other payloads at some places."""
     messages = [
@@ -44,6 +57,30 @@ def with_payloads(row: CheckpointRow, payloads: Mapping[int, Any]) -> Checkpoint
         for at, (port, msg) in enumerate(row.messages)
     ]
     return CheckpointRow.of(messages, row.inputs, row.group)
+
+
+def referring_row(
+    row: CheckpointRow,
+    hashes: Sequence[str],
+    run: str,
+    reader: Callable[[Blob], Awaitable[Any]],
+) -> CheckpointRow:
+    """A row with references in place of the payloads that were kept apart.
+
+    Args:
+        row: as it is stored.
+        hashes: of what it refers to.
+        run: whose row it is.
+        reader: reads what is kept.
+    """
+    if not hashes:
+        return row
+    claims = {
+        at: Claim(msg.payload.sha256, msg.payload.size, owner=run, reader=reader)
+        for at, (_, msg) in enumerate(row.messages)
+        if isinstance(msg.payload, Blob)
+    }
+    return with_payloads(row, claims)
 
 
 async def opened_row(

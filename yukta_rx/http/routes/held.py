@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from yukta_rx.model.claim import Claim
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -18,5 +20,7 @@ async def breakpoints(call: Call) -> web.StreamResponse:
 
 async def held(call: Call) -> web.StreamResponse:
     """Show the message that a node holds."""
-    gateway = call.engine.gateway
-    return call.json(gateway.held_message(call.ids["executionId"], call.ids["nodeId"]))
+    shown = call.engine.gateway.held_message(call.ids["executionId"], call.ids["nodeId"])
+    if type(shown["payload"]) is Claim:
+        shown["payload"] = await shown["payload"].open()
+    return call.json(shown)

@@ -1,0 +1,311 @@
+"""Claims of a run: heavy payloads travel as references, and plugins get what they stand for.
+
+Only a run whose record is durable, and keeps large payloads apart, has them: what a node emits is
+written down anyway, so the text of a heavy payload is made once, where it leaves the node, and the
+record takes it over from the reference. A plugin need not know: it is given payloads.
+
+Feature: DUR-02.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
+from yukta_rx.model.claim import Claim
+from yukta_rx.model.message import Message, Routed, copy_payload
+from yukta_rx.model.preview import preview
+from yukta_rx.model.weight import weigh
+from yukta_rx.operators._valve import Undecided
+from yukta_rx.streams.aio import Tasks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from yukta_rx.engine.breakpoints import Breakpoint
+    from yukta_rx.engine.node import NodeRuntime
+    from yukta_rx.model.codec import Blob
+
+KEPT: Final = 32 << 20
+"""Bytes of texts whose payloads stay open for others that want them too; one stays in any case."""
+
+SECONDS: Final = 1.0
+"""How long a payload stays open that nobody asks for."""
+
+
+class ClaimSource(Protocol):
+    """Where payloads are kept apart.
+
+    Attributes:
+        claim_bytes: weight from which on a payload is; 0 for none.
+    """
+
+    claim_bytes: int
+
+    async def payload(self, blob: Blob) -> Any:
+        """The payload that is kept.
+
+        Raises:
+            StoreUnavailableError: it is missing or damaged, or cannot be read; names the blob.
+        """
+
+
+class _Open(NamedTuple):
+    payload: Any
+    size: int
+    used: float
+
+
+class RunClaims:
+    """The references of one run, and the payloads that are open.
+
+    Who wants the same payload within a moment, as the children of one node do, shares it.
+
+    Args:
+        source: where payloads are kept apart.
+    """
+
+    def __init__(self, source: ClaimSource) -> None:
+        self.limit = source.claim_bytes
+        self.read = source.payload
+        self.loop = asyncio.get_running_loop()
+        self._tasks = Tasks(self.loop, lambda: None)
+        self._open: OrderedDict[str, _Open] = OrderedDict()
+        """By hash; what was asked for last comes last."""
+        self._size = 0
+        self._opening: dict[str, asyncio.Future[Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def open(self, claim: Claim) -> Any:
+        """The payload of a reference, shared with others.
+
+        Raises:
+            StoreUnavailableError: it cannot be read; names the blob.
+        """
+        if claim.reader is None:
+            claim.reader = self.read
+        found = self._open.pop(claim.sha256, None)
+        if found is not None:
+            self._open[claim.sha256] = found._replace(used=self.loop.time())
+            return found.payload
+        opening = self._opening.get(claim.sha256)
+        if opening is None:
+            opening = self._opening[claim.sha256] = self.loop.create_future()
+            self._tasks.spawn(self._read(claim, opening), f"yukta open {claim.sha256[:12]}")
+        # One who is cancelled must not cancel it for others.
+        await asyncio.wait((opening,))
+        return opening.result()
+
+    async def _read(self, claim: Claim, opening: asyncio.Future[Any]) -> None:
+        try:
+            payload = await claim.open()
+        except Exception as error:
+            opening.set_exception(error)
+            # Who asked may be gone.
+            opening.exception()
+        else:
+            self._keep(claim, payload)
+            opening.set_result(payload)
+        finally:
+            del self._opening[claim.sha256]
+            opening.cancel()
+
+    def _keep(self, claim: Claim, payload: Any) -> None:
+        self._open[claim.sha256] = _Open(payload, claim.size, self.loop.time())
+        self._size += claim.size
+        while self._size > KEPT and len(self._open) > 1:
+            _, gone = self._open.popitem(last=False)
+            self._size -= gone.size
+        if self._timer is None:
+            self._timer = self.loop.call_later(SECONDS, self._let_go)
+
+    def _let_go(self) -> None:
+        self._timer = None
+        now = self.loop.time()
+        while self._open:
+            sha256, oldest = next(iter(self._open.items()))
+            if oldest.used + SECONDS > now:
+                self._timer = self.loop.call_at(oldest.used + SECONDS, self._let_go)
+                return
+            del self._open[sha256]
+            self._size -= oldest.size
+
+
+class NodeClaims:
+    """The references of one node; see `streams.claims.Claims`.
+
+    Args:
+        run: those of its run.
+        node: the node.
+        wanted: whether what it emits is written down; None if never.
+        shared: whether its plugin gets copies anyway.
+    """
+
+    __slots__ = ("_copies", "_limit", "_node", "_opened", "_run", "_wanted", "carries", "sealed")
+
+    def __init__(
+        self,
+        run: RunClaims,
+        node: NodeRuntime,
+        wanted: Callable[[], bool] | None,
+        *,
+        shared: bool,
+    ) -> None:
+        spec = node.prepared.spec
+        self._run = run
+        self._node = node
+        self._limit = run.limit
+        self._wanted = wanted
+        # What is open may be given to others too.
+        self._copies = not (spec.pure or shared)
+        self.carries = spec.carries
+        self._opened: dict[int, Claim] = {}
+        """References that the plugin is about to be given, by the payloads that are open for it."""
+        self.sealed: Callable[[Any], Any] = _same if wanted is None else self._sealed
+
+    def closed(self, item: Message) -> bool:
+        """Whether a message has a reference."""
+        return type(item.payload) is Claim
+
+    async def opened(self, item: Message) -> Message:
+        """The message as the plugin may have it.
+
+        Raises:
+            StoreUnavailableError: the payload cannot be read; names the blob and the node.
+        """
+        whole, claim = await self.whole(item), item.payload
+        if self.carries:
+            if claim.preview is None:
+                claim.preview = preview(whole.payload)
+            self._opened[id(whole.payload)] = claim
+        elif self._copies:
+            return with_payload(whole, copy_payload(whole.payload))
+        return whole
+
+    async def whole(self, item: Message) -> Message:
+        """The message with its payload, which others may have too.
+
+        Raises:
+            StoreUnavailableError: that cannot be read; names the blob and the node.
+        """
+        try:
+            return with_payload(item, await self._run.open(item.payload))
+        except StoreUnavailableError as error:
+            told = f"node {self._node.id}: the payload of message {item.id}: {error.detail}"
+            raise StoreUnavailableError(told, **error.members) from error
+
+    def opened_in_thread(self, item: Message) -> Message:
+        """As `opened`, for a thread."""
+        return asyncio.run_coroutine_threadsafe(self.opened(item), self._run.loop).result()
+
+    def carried(self, msg: Message) -> Message:
+        """The message as a plugin gets it that carries references."""
+        claim = self._opened.pop(id(msg.payload), None)
+        return msg if claim is None else with_payload(msg, claim)
+
+    def _sealed(self, out: Any) -> Any:
+        kind = type(out)
+        if kind is Routed:
+            sealed = self._sealed(out.value)
+            return out if sealed is out.value else Routed(out.port, sealed)
+        if kind is not Message or weigh(out.payload) <= self._limit:
+            return out
+        if type(out.payload) is Claim or self._wanted is None or not self._wanted():
+            return out
+        try:
+            claim = Claim.of(out.payload, self._run.read)
+        except UnserialisablePayloadError:
+            # The record says so as well, and is given up.
+            return out
+        return with_payload(out, claim)
+
+    def resealed(self, out: Any, item: Message, opened: Message) -> Any:
+        """What leaves for an output that was made of a message, which may have a reference."""
+        if opened is item:
+            return self.sealed(out)
+        if out is opened:
+            return item
+        if type(out) is Routed:
+            return Routed(out.port, self.resealed(out.value, item, opened))
+        # A plugin that may change a payload never gives back the object itself.
+        if type(out) is Message and out.payload is opened.payload:
+            return with_payload(out, item.payload)
+        return self.sealed(out)
+
+    # -- what else looks at messages
+
+    def timed(self, limit: Callable[[Message], float]) -> Callable[[Message], Any]:
+        """A time limit that depends on the message; of a reference it gives an awaitable."""
+
+        async def opened(msg: Message) -> float:
+            return limit(await self.whole(msg))
+
+        return lambda msg: opened(msg) if self.closed(msg) else limit(msg)
+
+    def judged(self, point: Breakpoint) -> Callable[[Message], bool]:
+        """A breakpoint, which may look at payloads."""
+        return _Judged(self, self._run, self._node, point) if point.reads_payload else point
+
+
+def judged(
+    claims: NodeClaims | None, points: Iterable[Breakpoint]
+) -> Iterable[Callable[[Message], bool]]:
+    """Breakpoints of a node, which may look at payloads."""
+    return points if claims is None else map(claims.judged, points)
+
+
+class _Judged:
+    """A breakpoint in front of a node: tells of a reference once that is opened."""
+
+    __slots__ = ("_claims", "_node", "_point", "_run", "_tasks", "_verdict", "_waiting")
+
+    def __init__(
+        self, claims: NodeClaims, run: RunClaims, node: NodeRuntime, point: Breakpoint
+    ) -> None:
+        self._claims = claims
+        self._node = node
+        self._point = point
+        self._tasks = Tasks(run.loop, lambda: None)
+        self._waiting: Message | None = None
+        self._verdict: tuple[Message, bool] | None = None
+
+    def __call__(self, msg: Message) -> bool:
+        if not self._claims.closed(msg):
+            return self._point(msg)
+        if self._verdict is not None and self._verdict[0] is msg:
+            return self._verdict[1]
+        if self._waiting is not msg:
+            self._waiting = msg
+            self._tasks.spawn(self._judge(msg), f"yukta breakpoint {self._node.id}")
+        raise Undecided
+
+    async def _judge(self, msg: Message) -> None:
+        holds = False
+        with suppress(StoreUnavailableError):
+            # If it cannot be opened the call says so, with the policy that the node has for that.
+            holds = self._point(await self._claims.whole(msg))
+        self._verdict, self._waiting = (msg, holds), None
+        if self._node.stage is not None and not self._node.stage.ended:
+            self._node.stage.wake()
+
+
+def with_payload(msg: Message, payload: Any) -> Message:
+    """The same message with what stands for its payload, or with the payload."""
+    uid = msg.id if msg.uid is None and not msg.origin else msg.uid
+    return Message(payload, msg.headers, msg.origin, uid, msg.attempt, msg.trail)
+
+
+async def whole(msg: Message) -> Message:
+    """A message with its payload, which nobody else has.
+
+    Raises:
+        StoreUnavailableError: that cannot be read; names the blob.
+    """
+    return with_payload(msg, await msg.payload.open()) if type(msg.payload) is Claim else msg
+
+
+def _same(out: Any) -> Any:
+    return out
