@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from yukta_rx.durability.postgres._arrays import numbers, texts
 from yukta_rx.durability.postgres.fence import FENCE
 from yukta_rx.model.execution_log import STREAMS, RunAborted, RunFinished, RunResumed, RunStarted
 
@@ -23,10 +24,18 @@ _MARKS: Final = f"""
 
 _RUN: Final = "run (part, epoch, execution_id, started_seq, ended_seq, last_seq, resumed, parent)"
 
-PLACES: Final = (
-    "SELECT nextval(pg_get_serial_sequence('execution_log', 'seq')) FROM generate_series(1, $1)"
-)
-"""Places for so many entries; they are given before a write, so that it can be repeated."""
+ROW_COLUMNS: Final = (texts, numbers, texts, texts, numbers)
+KEY_COLUMNS: Final = (texts, texts, texts, texts, numbers, texts, numbers, numbers)
+"""What the columns are of the rows, and of the keys, that `WRITE` gets."""
+
+PLACES: Final = """
+SELECT set_config('synchronous_commit', 'off', true), string_agg(nextval(places)::text, ' ')
+FROM (SELECT pg_get_serial_sequence('execution_log', 'seq')::regclass AS places OFFSET 0) AS known,
+    generate_series(1, $1)
+"""
+"""Places for so many entries, as one text; they are given before a write, so that it can be
+repeated. This one need not be on the disk: the write whose entries have the places puts both there.
+"""
 
 WRITE: Final = f"""
 WITH fence AS ({FENCE}),
@@ -34,8 +43,9 @@ claimed AS (
     INSERT INTO idempotency_key (part, epoch, session_id, workflow_id, key, execution_id, seq,
         event, given_at, expires_at)
     SELECT $1, $2, given.*
-    FROM unnest($8::text[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[],
-        $14::timestamptz[], $15::timestamptz[]) AS given, fence
+    FROM unnest($8::text::text[], $9::text::text[], $10::text::text[], $11::text::text[],
+        $12::text::bigint[], $13::text::text[], $14::text::timestamptz[],
+        $15::text::timestamptz[]) AS given, fence
     ON CONFLICT (part, session_id, workflow_id, key) DO UPDATE SET
         epoch = excluded.epoch, execution_id = excluded.execution_id, seq = excluded.seq,
         event = excluded.event, given_at = excluded.given_at, expires_at = excluded.expires_at
@@ -46,7 +56,8 @@ logged AS (
     INSERT INTO execution_log (part, epoch, execution_id, seq, type, event)
     OVERRIDING SYSTEM VALUE
     SELECT $1, $2, given.execution_id, given.seq, given.type, given.event
-    FROM unnest($3::text[], $4::bigint[], $5::text[], $6::text[], $7::bigint[])
+    FROM unnest($3::text::text[], $4::text::bigint[], $5::text::text[], $6::text::text[],
+        $7::text::bigint[])
         AS given (execution_id, seq, type, event, claim), fence
     WHERE given.claim = 0 OR given.claim IN (SELECT seq FROM claimed)
     ON CONFLICT DO NOTHING
@@ -55,7 +66,7 @@ logged AS (
 marked AS (
     INSERT INTO {_RUN}
     {_MARKS}, max(below.parent)
-    FROM logged LEFT JOIN unnest($16::text[], $17::text[]) AS below (run, parent)
+    FROM logged LEFT JOIN unnest($16::text::text[], $17::text::text[]) AS below (run, parent)
         ON below.run = logged.execution_id
     WHERE execution_id NOT IN ({_NO_RUNS}) GROUP BY execution_id
     ON CONFLICT (part, execution_id) DO UPDATE SET epoch = excluded.epoch,
@@ -66,7 +77,7 @@ marked AS (
         resumed = run.resumed + excluded.resumed
 )
 SELECT (SELECT count(*) FROM fence) AS fence, (SELECT count(*) FROM logged) AS done,
-    (SELECT coalesce(array_agg(seq), '{{}}') FROM claimed) AS claimed
+    (SELECT coalesce(string_agg(seq::text, ' '), '') FROM claimed) AS claimed
 """
 """Log rows, keys of starts and what `run` says of both. A row is written unless it belongs to a
 key that is refused; one that is there already is left alone and marks nothing."""

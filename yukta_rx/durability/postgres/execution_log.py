@@ -7,6 +7,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from yukta_rx.durability.postgres import _log_statements as sql
+from yukta_rx.durability.postgres._arrays import arrays, texts
 from yukta_rx.durability.postgres._log_quarantine import LogQuarantine, Unreadable
 from yukta_rx.durability.postgres._log_retention import LogRetention
 from yukta_rx.durability.postgres._texts import stored
@@ -205,27 +206,33 @@ class PostgresExecutionLogStore:
         count = sum(len(write.events) for write in missing)
         if count > len(self._places):
             more = max(PLACES, count - len(self._places))
-            self._places.extend(row[0] for row in await made.fetch(sql.PLACES, more))
+            _, places = await made.fetchrow(sql.PLACES, more)
+            self._places.extend(map(int, places.split()))
         for write in missing:
             write.places = [self._places.popleft() for _ in write.events]
 
     async def _insert(self, made: Any, writes: Sequence[_Write]) -> None:
-        rows: list[list[Any]] = [[] for _ in range(5)]
-        keys: list[list[Any]] = [[] for _ in range(8)]
-        below: list[list[Any]] = [[], []]
+        rows: list[tuple[Any, ...]] = []
+        keys: list[tuple[Any, ...]] = []
+        below: list[tuple[Any, ...]] = []
         for write in writes:
             claim = 0
             if write.key is not None:
                 claim = write.places[-1]
-                _add(keys, _key_row(claim, write.lines[-1], write.key, write.events[0].time))
+                keys.append(_key_row(claim, write.lines[-1], write.key, write.events[0].time))
             for event, seq, line in zip(write.events, write.places, write.lines, strict=True):
-                _add(rows, (stored(event.execution_id), seq, event.TYPE, line, claim))
+                rows.append((stored(event.execution_id), seq, event.TYPE, line, claim))
                 if (parent := parent_of(event)) is not None:
-                    _add(below, (stored(event.execution_id), stored(parent)))
+                    below.append((stored(event.execution_id), stored(parent)))
         part, epoch = self._database.part, self._database.epoch
-        said = await made.fetch(sql.WRITE, part, epoch, *rows, *keys, *below)
+        given = (
+            *arrays(rows, *sql.ROW_COLUMNS),
+            *arrays(keys, *sql.KEY_COLUMNS),
+            *arrays(below, texts, texts),
+        )
+        said = await made.fetch(sql.WRITE, part, epoch, *given)
         check(said, part, epoch)
-        claimed = set(said[0]["claimed"])
+        claimed = set(map(int, said[0]["claimed"].split()))
         for write in writes:
             write.refused = write.key is not None and write.places[-1] not in claimed
 
@@ -330,11 +337,6 @@ class PostgresExecutionLogStore:
 def _key_row(seq: int, line: str, key: IdempotencyKey, given_at: datetime) -> tuple[Any, ...]:
     names = (*key.scope, key.execution_id)
     return *map(stored, names), seq, line, given_at, key.expires_at
-
-
-def _add(columns: list[list[Any]], row: Sequence[Any]) -> None:
-    for column, value in zip(columns, row, strict=True):
-        column.append(value)
 
 
 def _event(
