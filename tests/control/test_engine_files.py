@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import pytest
 
@@ -96,3 +99,18 @@ async def test_what_is_open_is_logged_row_by_row(settings: Settings, caplog: Any
         for line in told
     )
     assert any(line.endswith("browser logins (memory) outlives nothing") for line in told)
+
+
+async def test_a_run_that_ended_is_not_kept_for_its_results(settings: Settings) -> None:
+    async with Engine(settings) as engine:
+        held = await engine.start("s", FLOW, step_mode=True)
+        made = ref(engine._starter.live[held.execution_id])
+        await held.resume()
+        assert await held.wait() is TaskStatus.SUCCESS
+        await engine._starter.ended(held.execution_id)
+        # The tasks of its end have gone by then.
+        await asyncio.sleep(0)
+        gc.collect()
+
+        assert engine.results.get(held.execution_id) is not None
+        assert made() is None

@@ -163,6 +163,11 @@ class RecordedChannel(ResultChannel):
         """How many items were here and are gone; those that were stored are told apart."""
         return 0
 
+    def end(self) -> None:
+        """Nothing follows, so there is nobody to be held back: the run need not be kept."""
+        super().end()
+        self.hold = None
+
     def cut(self) -> None:
         """The oldest results are not stored any more."""
         self._cut = True
