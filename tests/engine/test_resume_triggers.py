@@ -118,14 +118,16 @@ async def test_a_replayable_trigger_that_gives_something_else_fails_and_says_so(
 
 
 class Broken(LoggedCheckpointStore):
-    """A store that fails from some write on."""
+    """A store that can write no rows of a node, and so no end of it either."""
 
-    def written(self, execution_id: str, node_id: str) -> Any:
-        async def fails() -> None:
-            await asyncio.sleep(0.01)
-            raise StoreUnavailableError("the disk is full")
-
-        return fails()
+    def write(self, *line: Any) -> Any:
+        if line[2] != "in" or line[0] == "lost":
+            return super().write(*line)
+        loop = asyncio.get_running_loop()
+        self.last = loop.create_future()
+        full = StoreUnavailableError("the disk is full")
+        loop.call_later(0.01, self.last.set_exception, full)
+        return self.last
 
 
 @virtual_time

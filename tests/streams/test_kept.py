@@ -31,6 +31,8 @@ class Keeper:
         self.taken: list[Any] = []
         self.safe = 0
         self.asked = 0
+        self.whole: int | None = None
+        """How much there was when it was told that this was all."""
 
     def keep(self, chunk: Sequence[Any]) -> None:
         self.taken += chunk
@@ -47,6 +49,10 @@ class Keeper:
             self.safe = max(self.safe, count)
 
         return wait()
+
+    def last(self) -> None:
+        assert self.whole is None
+        self.whole = len(self.taken)
 
 
 async def ints(count: int, error: bool = False) -> Any:
@@ -103,6 +109,8 @@ async def test_elements_leave_once_they_are_kept_and_never_beyond_demand(
     assert stage.emitted == 23
     assert stage.discarded == 0
     assert watch.ends[stage.plan.name] == (Outcome.COMPLETED, None)
+    # Who keeps them at once need not be told.
+    assert keeper.whole == (23 if delay else None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -297,6 +297,8 @@ class Keeps:
     def kept(self) -> Any:
         return asyncio.sleep(0.001)
 
+    def last(self) -> None: ...
+
 
 SUBJECTS: dict[str, Subject] = {
     # where elements come from

@@ -175,10 +175,12 @@ class NodeRecorder:
     """Gathers what a node emits in rows; see the engine's `NodeRecorder`."""
 
     __slots__ = (
+        "_complete",
         "_count",
         "_guess",
         "_hold",
         "_holding",
+        "_lost",
         "_waiting",
         "barrier",
         "node_id",
@@ -201,6 +203,8 @@ class NodeRecorder:
         self._count = 0
         self._guess = 0
         self._holding = False
+        self._complete = False
+        self._lost = False
         self.barrier: Callable[[], Awaitable[None]] | None = None
 
     def add(self, port: str | None, messages: Sequence[Message]) -> bool:
@@ -264,12 +268,17 @@ class NodeRecorder:
             self.not_written(error)
 
     def not_written(self, error: BaseException) -> None:
-        """Something of it could not be written: give its output up."""
+        """Something of it could not be written: give its output up, once."""
         self.wanted = False
-        self.run.failed(self.node_id, error)
+        if not self._lost:
+            self._lost = True
+            self.run.failed(self.node_id, error)
 
     def complete(self) -> None:
-        """Have the output marked as whole, where there is no barrier to do so."""
+        """Have the output marked as whole, where there is no barrier to do so; once."""
+        if self._complete:
+            return
+        self._complete = True
         marked = self._mark()
         if isinstance(marked, asyncio.Future):
             self.run.handed(self, marked)

@@ -75,7 +75,7 @@ class NodeRecorder(Protocol):
         """Have all that was taken over written; None if it is. Does not raise."""
 
     def complete(self) -> None:
-        """Told where there is no barrier: the node has emitted all, and no child knows yet.
+        """Told where there is no barrier: the node has given all, and no child knows yet.
 
         The end marker is on its way then, in front of every one that comes later.
         """
@@ -267,6 +267,12 @@ class _Keeper:
 
     def kept(self) -> Awaitable[None] | None:
         return self._recorder.written() if self._recorder.wanted else None
+
+    def last(self) -> None:
+        # So the last row and the end marker are one write. What was not emitted yet is recorded,
+        # and that it was all: whoever goes on behind a crash replays it.
+        if self._recorder.barrier is None:
+            self._recorder.complete()
 
 
 def _port_of(item: Any) -> str | None:

@@ -125,6 +125,9 @@ class Keeper(Protocol):
     def kept(self) -> Awaitable[None] | None:
         """Wait until all that was taken over is kept; None if it is. Does not raise."""
 
+    def last(self) -> None:
+        """What was taken over is all; told where some of it is not kept yet."""
+
 
 class Watch(Protocol):
     """What a clock slot contributes: watches a stage from its start to its end."""

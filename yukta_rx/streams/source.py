@@ -54,6 +54,8 @@ class SourceStage(Stage):
         if waiting is None or outcome is Outcome.CANCELLED:
             super().conclude(outcome, error)
             return
+        if outcome is Outcome.COMPLETED and self.lock is not None:
+            self.lock.last()
 
         async def all_left() -> None:
             await asyncio.wait((waiting,))
@@ -120,6 +122,10 @@ class Lock:
         for edge in self._stage.outs:
             edge.credit += len(chunk)
         self._stage.emit(chunk)
+
+    def last(self) -> None:
+        """Nothing more is taken in."""
+        self._keeper.last()
 
     def drop(self) -> None:
         """Give up what waits."""
