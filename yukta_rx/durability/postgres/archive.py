@@ -56,7 +56,7 @@ WITH fence AS ({FENCE}), put AS (
         ORDER BY place DESC OFFSET $5 LIMIT 1)
     RETURNING execution_id, place
 )
-SELECT count(fence.epoch) AS fence, pg_current_xact_id()::text AS transaction,
+SELECT count(fence.epoch) AS fence,
     array_agg(execution_id ORDER BY place) FILTER (WHERE execution_id IS NOT NULL) AS gone,
     array_agg(execution_id) FILTER (WHERE EXISTS (
         SELECT FROM blob_owner WHERE part = $1 AND store = $6 AND run = gone.execution_id)) AS apart
@@ -114,11 +114,15 @@ class PostgresExecutionArchiveStore:
         self._claim_bytes = claim_bytes if blobs is not None else 0
         self._quarantine = Quarantine(STORE, meters)
         self._put: Together[_Put, Sequence[str]] = Together(self._put_all)
+        self._kept: dict[str, None] = {}
+        """Ids of the runs that are kept, as they stand there."""
 
     async def start(self) -> None:
         """Forget what a crash left behind of runs that are not kept."""
+        names = await self.ids()
+        self._kept = dict.fromkeys(map(stored, names))
         if self._blobs is not None:
-            await self._blobs.keep(STORE, await self.ids())
+            await self._blobs.keep(STORE, names)
 
     async def close(self) -> None:
         """Write what waits."""
@@ -165,29 +169,47 @@ class PostgresExecutionArchiveStore:
         for name in over:
             del runs[name]
         texts = [one.text for one in runs.values()]
-        [row] = await self._written(
+        self._kept |= dict.fromkeys((*runs, *over))
+        gone, apart = await self._written(
             {one.owner: one.apart for one in runs.values() if one.apart},
             (list(runs), texts, retain - len(runs), STORE),
         )
-        await self._forget([named(name) for name in row["apart"] or ()])
-        gone = [named(name) for name in (*(row["gone"] or ()), *over)]
-        return [*((),) * (len(asked) - 1), list(dict.fromkeys(gone))]
+        gone = list(dict.fromkeys((*gone, *over)))
+        for column in gone:
+            self._kept.pop(column, None)
+        await self._forget([named(column) for column in apart])
+        return [*((),) * (len(asked) - 1), [named(column) for column in gone]]
 
     async def _written(
         self, apart: Mapping[Owner, Mapping[str, bytes]], given: Sequence[Any]
-    ) -> Sequence[asyncpg.Record]:
-        """Write runs, with the payloads that are kept apart of them."""
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Write runs, with the payloads that are kept apart of them.
+
+        Returns:
+            The runs that had to go, and those of them that have payloads apart.
+        """
         database, blobs = self._database, self._blobs
         if not apart or blobs is None:
-            return await database.once(_PUT, *given)
+            return await self._put_in_one(given)
 
-        async def work(made: Connection) -> tuple[int, Sequence[asyncpg.Record]]:
+        async def work(made: Connection) -> tuple[int, asyncpg.Record | None]:
             fresh = await blobs.put_with(made, apart)
-            return fresh, await made.fetch(_PUT, database.part, database.epoch, *given)
+            return fresh, await made.fetchrow(_PUT, database.part, database.epoch, *given)
 
-        fresh, rows = await database.write(work)
+        fresh, row = await database.write(work)
         blobs.size += fresh
-        return rows
+        return ((), ()) if row is None else (row["gone"] or (), row["apart"] or ())
+
+    async def _put_in_one(self, given: Sequence[Any]) -> tuple[Sequence[str], Sequence[str]]:
+        """Write runs that have nothing apart, in one statement."""
+        lost: list[None] = []
+        row = await self._database.statement(_PUT, *given, lost=lambda: lost.append(None))
+        if not lost:
+            return row["gone"] or (), row["apart"] or ()
+        # What the statement said whose answer nobody heard: what is not there any more.
+        there = set(map(stored, await self.ids()))
+        gone = [column for column in self._kept if column not in there]
+        return gone, gone
 
     async def _forget(self, runs: Sequence[str]) -> None:
         """Let go of the payloads of runs that are not kept any more."""
@@ -232,4 +254,5 @@ class PostgresExecutionArchiveStore:
         """Forget a run."""
         whose = (self._database.part, stored(execution_id))
         await self._database.write(lambda made: made.execute(_REMOVE, *whose))
+        self._kept.pop(stored(execution_id), None)
         await self._forget([execution_id])

@@ -217,7 +217,9 @@ class Database:
                 raise unavailable(error) from error
         raise AssertionError("the second attempt returns or raises")
 
-    async def statement(self, sql: str, *args: Any) -> asyncpg.Record:
+    async def statement(
+        self, sql: str, *args: Any, lost: Callable[[], None] = lambda: None
+    ) -> asyncpg.Record:
         """The first row of one statement with the fence in it, which is a transaction of its own.
 
         It may be done again where the answer is lost, so it must not mind what is done already.
@@ -226,6 +228,7 @@ class Database:
             sql: with `FENCE` in it, and how many rows that had as `fence`; `$1` and `$2` are
                 partition and epoch.
             args: `$3` and so on.
+            lost: told that an answer is lost.
 
         Raises:
             StaleLeaderError: another server leads by now, and nothing was changed.
@@ -237,12 +240,14 @@ class Database:
                 async with self._acquired() as made:
                     row: asyncpg.Record = await made.fetchrow(sql, self.part, self.epoch, *args)
             except (*_OF_DRIVER, OSError, TimeoutError) as error:
-                lost = is_lost(error)
-                losses += lost
+                gone = is_lost(error)
+                losses += gone
                 again = state_of(error) in RETRIED or state_of(error) == _CACHED
-                again = again or (lost and losses < LOSSES)
+                again = again or (gone and losses < LOSSES)
                 if not again or attempt == ATTEMPTS - 1:
                     raise unavailable(error) from error
+                if gone:
+                    lost()
             else:
                 if not row["fence"]:
                     self.refused()
@@ -266,26 +271,6 @@ class Database:
         """
         return await self._transaction(work, fenced=True)
 
-    async def once(self, sql: str, *args: Any) -> list[asyncpg.Record]:
-        """`write` of one statement with the fence in it, which so costs no trip of its own.
-
-        Args:
-            sql: its rows, at least one, tell how many rows the fence had as `fence`, and the
-                `transaction`; `$1` and `$2` are partition and epoch.
-            args: `$3` and so on.
-
-        Returns:
-            Its rows.
-        """
-
-        async def work(made: asyncpg.Connection[asyncpg.Record]) -> list[asyncpg.Record]:
-            rows: list[asyncpg.Record] = await made.fetch(sql, self.part, self.epoch, *args)
-            if not rows[0]["fence"]:
-                raise stale(self.part, self.epoch)
-            return rows
-
-        return await self._transaction(work, fenced=False, told=lambda rows: rows[0]["transaction"])
-
     async def change(self, work: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[T]]) -> T:
         """`write`, for what no leader owns: the lock's own row, the schema."""
         return await self._transaction(work, fenced=False)
@@ -295,7 +280,6 @@ class Database:
         work: Callable[[asyncpg.Connection[asyncpg.Record]], Awaitable[T]],
         *,
         fenced: bool,
-        told: Callable[[T], str] | None = None,
     ) -> T:
         losses = 0
         for attempt in range(ATTEMPTS):
@@ -305,9 +289,7 @@ class Database:
                 async with self._acquired() as made, made.transaction():
                     if fenced:
                         transaction = await hold_fence(made, self.part, self.epoch)
-                    made_of_it = await work(made)
-                    transaction = transaction if told is None else told(made_of_it)
-                    brought.append(made_of_it)
+                    brought.append(await work(made))
                 return brought[0]
             except StaleLeaderError:
                 self.refused()
