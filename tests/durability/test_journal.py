@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from yukta_rx.durability.file._journal import CHUNK, Journal
+from yukta_rx.durability.file._journal import Journal
+from yukta_rx.durability.file._journal_lines import CHUNK
 from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.testing.clock import run_virtual
 
@@ -196,6 +197,8 @@ async def test_what_came_after_the_place_that_new_lines_stand_for_stays(tmp_path
     journal = Journal(tmp_path / "j")
     await journal.open()
     await journal.append([b"a", b"b"])
+    # Nothing takes no room.
+    await journal.append([])
     since = journal.size
     late = journal.append([b"c", b"d"])
     await journal.rewrite([b"ab"], since)

@@ -15,7 +15,7 @@ import logging
 import os
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from yukta_rx.durability.file._folder import (
     PRIVATE,
@@ -23,6 +23,15 @@ from yukta_rx.durability.file._folder import (
     make_folder,
     unavailable,
     write_all,
+)
+from yukta_rx.durability.file._journal_lines import (
+    AHEAD,
+    CHUNK,
+    copy_lines,
+    copy_rest,
+    joined,
+    lines_at,
+    scan,
 )
 from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.streams.faults import as_error
@@ -37,12 +46,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Told: TypeAlias = "Callable[[BaseException | None], None]"
-
-CHUNK: Final = 1 << 20
-"""Bytes that are read, copied or gathered for a write at a time."""
-
-MORE: Final = b" "
-"""At the end of a line whose next one belongs to it."""
 
 
 class _Standing(NamedTuple):
@@ -146,6 +149,10 @@ class Journal:
         Raises:
             StoreUnavailableError: the file cannot be made, read or written.
         """
+        await self.open_placed(lambda line, _start: take(line))
+
+    async def open_placed(self, take: Callable[[bytes, int], object]) -> None:
+        """Do the same, and say where each line begins."""
         if self._jobs is not None:
             raise StoreUnavailableError(f"{self.path}: is open already")
         self._loop = asyncio.get_running_loop()
@@ -177,7 +184,7 @@ class Journal:
         Raises:
             ValueError: a line could not be told from two.
         """
-        data = _joined(lines)
+        data = joined(lines) if lines else b""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def done(error: BaseException | None) -> None:
@@ -200,16 +207,40 @@ class Journal:
             self._jobs.put(_Append(data, sync and self._sync, done))
         return future
 
-    async def rewrite(self, lines: Iterable[bytes], since: int | None = None) -> None:
+    async def rewrite(
+        self,
+        lines: Iterable[bytes],
+        since: int | None = None,
+        placed: Callable[[], object] | None = None,
+    ) -> None:
         """Put other lines in the place of those in the file, all or not at all.
 
         Args:
             lines: the new ones; read in the thread.
             since: the `size` at which they stand for the whole file; what was appended behind it
                 stays behind them. None if they stand for everything that was appended before.
+            placed: called on the loop once they are there, before anything that came later is
+                reported.
         """
         turn = self._turn
-        await self._call(lambda: self._rewrite(lines, since, turn), self._stands)
+
+        def stands(standing: _Standing) -> None:
+            self._stands(standing)
+            if placed is not None:
+                placed()
+
+        await self._call(lambda: self._rewrite(lines, since, turn), stands)
+
+    def lines_at(self, spans: Iterable[tuple[int, int]], ahead: int = AHEAD) -> Iterator[bytes]:
+        """Lines of the file as it is, by where they begin and a place behind each.
+
+        Only in the thread: in a function that is given to `call`, or in the lines of a `rewrite`.
+
+        Args:
+            spans: in the order of the file.
+            ahead: bytes that are read at least.
+        """
+        return lines_at(self._fd, self.path, spans, ahead)
 
     async def call(self, fn: Callable[[], T]) -> T:
         """Call a function in the thread, once all is done that was asked for before."""
@@ -292,7 +323,7 @@ class Journal:
         sync = any(one.sync for one in batch)
         return self._attempt(lambda: self._write(data, sync))[1]
 
-    def _open(self, take: Callable[[bytes], object]) -> _Standing:
+    def _open(self, take: Callable[[bytes, int], object]) -> _Standing:
         try:
             make_folder(self.path.parent)
             with contextlib.suppress(FileNotFoundError):
@@ -302,7 +333,7 @@ class Journal:
         except OSError as error:
             raise unavailable(self.path, "cannot be opened", error) from error
         try:
-            self._good, lines = _scan(self._fd, take)
+            self._good, lines = scan(self._fd, take)
             rest = os.fstat(self._fd).st_size - self._good
             if rest:
                 told = "%s: the last %d bytes are an unfinished write and were cut off"
@@ -345,9 +376,9 @@ class Journal:
         self._tidy()
         fd = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC, PRIVATE)
         try:
-            size, count = _copy_lines(fd, lines)
+            size, count = copy_lines(fd, lines)
             if since is not None:
-                kept, more = _copy_rest(fd, size, self._fd, since, self._good)
+                kept, more = copy_rest(fd, size, self._fd, since, self._good)
                 size, count = size + kept, count + more
             os.fsync(fd)
             os.replace(self._temporary, self.path)
@@ -387,13 +418,6 @@ def _settle(future: asyncio.Future[None], error: BaseException | None) -> None:
         future.set_exception(as_error(error))
 
 
-def _joined(lines: Sequence[bytes]) -> bytes:
-    for line in lines:
-        if b"\n" in line or line.endswith(MORE):
-            raise ValueError("a line holds a newline byte, or a blank at its end")
-    return (MORE + b"\n").join(lines) + b"\n"
-
-
 def _gathered(
     first: _Append, jobs: queue.SimpleQueue[_Append | _Call]
 ) -> tuple[list[_Append], _Call | None]:
@@ -409,62 +433,3 @@ def _gathered(
         batch.append(job)
         size += len(job.data)
     return batch, None
-
-
-def _chunks(fd: int, start: int, end: int | None = None) -> Iterator[bytes]:
-    while end is None or start < end:
-        chunk = os.pread(fd, CHUNK if end is None else min(CHUNK, end - start), start)
-        if not chunk:
-            return
-        yield chunk
-        start += len(chunk)
-
-
-def _scan(fd: int, take: Callable[[bytes], object]) -> tuple[int, int]:
-    """Give each line of whole appends to `take`; bytes and lines of them."""
-    good = position = lines = 0
-    rest: list[bytes] = []
-    held: list[bytes] = []
-    for chunk in _chunks(fd, 0):
-        head, newline, tail = chunk.partition(b"\n")
-        rest.append(head)
-        if not newline:
-            continue
-        *whole, last = (b"".join(rest) + newline + tail).split(b"\n")
-        rest = [last]
-        for line in whole:
-            position += len(line) + 1
-            if line.endswith(MORE):
-                held.append(line[: -len(MORE)])
-                continue
-            for one in held:
-                take(one)
-            take(line)
-            lines += len(held) + 1
-            held.clear()
-            good = position
-    return good, lines
-
-
-def _copy_lines(fd: int, lines: Iterable[bytes]) -> tuple[int, int]:
-    size = count = waiting = 0
-    chunk: list[bytes] = []
-    for line in lines:
-        chunk.append(_joined([line]))
-        count += 1
-        waiting += len(chunk[-1])
-        if waiting >= CHUNK:
-            write_all(fd, b"".join(chunk), size)
-            size, waiting = size + waiting, 0
-            chunk.clear()
-    write_all(fd, b"".join(chunk), size)
-    return size + waiting, count
-
-
-def _copy_rest(fd: int, at: int, source: int, start: int, end: int) -> tuple[int, int]:
-    count, size = 0, 0
-    for chunk in _chunks(source, start, end):
-        write_all(fd, chunk, at + size)
-        size += len(chunk)
-        count += chunk.count(b"\n")
-    return size, count

@@ -40,6 +40,7 @@ class Quarantine:
         if meters is not None:
             self._count = meters.counter("yukta.store.quarantined", store=store)
         self._found: list[tuple[Quarantined, bytes]] = []
+        self._kept = 0
 
     @property
     def found(self) -> Sequence[Quarantined]:
@@ -57,16 +58,18 @@ class Quarantine:
         Raises:
             StoreUnavailableError: it cannot be written.
         """
-        if not self._found:
+        new = self._found[self._kept :]
+        self._kept = len(self._found)
+        if not new:
             return
-        for one, _ in self._found:
+        for one, _ in new:
             log.error("%s; the line was moved to %s", one, self.path.name)
         if self._count is not None:
-            self._count.add(len(self._found))
+            self._count.add(len(new))
         journal = Journal(self.path)
         try:
             known = set(await journal.open())
-            rows = [codec.encode(_row(one, line)) for one, line in self._found]
+            rows = [codec.encode(_row(one, line)) for one, line in new]
             await journal.append([row for row in rows if row not in known])
         finally:
             await journal.close()

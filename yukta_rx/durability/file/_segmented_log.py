@@ -12,7 +12,8 @@ import re
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from yukta_rx.durability.file._folder import PRIVATE, fsync_dir, unavailable
-from yukta_rx.durability.file._journal import MORE, Journal
+from yukta_rx.durability.file._journal import Journal
+from yukta_rx.durability.file._journal_lines import MORE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence

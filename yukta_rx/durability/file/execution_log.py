@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import datetime
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from yukta_rx.durability.file._claim_check import ClaimCheck
 from yukta_rx.durability.file._journal import Journal
+from yukta_rx.durability.file._journal_lines import CHUNK
+from yukta_rx.durability.file._log_index import Copy, LogIndex, Places
+from yukta_rx.durability.file._log_lines import head_of, without_payload
 from yukta_rx.durability.file._quarantine import Quarantine
-from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
-from yukta_rx.durability.stores.execution_log import CHILDREN, parent_of
+from yukta_rx.durability.stores.execution_log import CHILDREN, LogEntry, LoggedRun
 from yukta_rx.errors import BadRequestError, StoreUnavailableError, YuktaError
-from yukta_rx.model import codec
 from yukta_rx.model.execution_log import (
     EVENTS,
     IdempotencyKey,
     LogEvent,
     NodeFinished,
+    RunAborted,
+    RunFinished,
     RunStarted,
     decode_event,
     encode_event,
@@ -29,11 +32,11 @@ from yukta_rx.model.execution_log import (
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from yukta_rx.durability.file.blobs import FileBlobStore
-    from yukta_rx.durability.stores.execution_log import LogEntry, LoggedRun
     from yukta_rx.durability.stores.quarantine import Quarantined
     from yukta_rx.metrics import Meters
 
@@ -44,39 +47,35 @@ NAME: Final = "executions.jsonl"
 STORE: Final = "execution-log"
 """As the owner of blobs."""
 
-
-class _Head(msgspec.Struct, gc=False):
-    """What has to be known of a line to keep it; the rest is read when it is asked for."""
-
-    type: str
-    stream: str = msgspec.field(name="executionId")
-    time: datetime
-    seq: int = 0
-    apart: bool = False
-    """The payload is a blob."""
-    parent: str | None = msgspec.field(name="parentExecutionId", default=None)
-    """The run that started it."""
+AT_ONCE: Final = 200
+"""Lines that are read in one turn of the thread, which writes in the next."""
 
 
 class _Written(NamedTuple):
     seq: int
     event: LogEvent
-    line: bytes
+    size: int
     apart: bool
 
 
-_head = msgspec.json.Decoder(_Head).decode
+class _Bad(NamedTuple):
+    """A line that cannot be read."""
+
+    line: bytes
+    reason: str
 
 
 class FileExecutionLogStore:
-    """See `ExecutionLogStore`; the memory store over a journal.
+    """See `ExecutionLogStore`; a journal, and an index of where its lines are.
 
     Each line is an event as `encode_event` writes it, with its `seq` in front. An event counts
     once its line is on disk; what waits at the same time shares one write and one fdatasync. The
     ends of nodes, which only the history shows, are not forced to disk unless `fsync` is set.
 
-    What is kept is what the memory store keeps, at the same moments; then the file is rewritten
-    without what has gone. A line that cannot be read is moved to `executions.quarantine.jsonl`.
+    Lines are read when somebody asks for them; memory holds where they are, and the keys that are
+    in force. What is kept is what the memory store keeps, at the same moments; then the file is
+    rewritten without what has gone. A line that cannot be read is moved to
+    `executions.quarantine.jsonl`, when the log is opened or by whoever comes upon it.
 
     Args:
         folder: where the file is.
@@ -104,7 +103,7 @@ class FileExecutionLogStore:
         children: int = CHILDREN,
     ) -> None:
         self._payloads = ClaimCheck(STORE, blobs, claim_bytes)
-        self._state = _State(retained, compact_after, children, meters)
+        self._index = LogIndex(retained, compact_after, children, meters)
         self._journal = Journal(folder / NAME)
         self._quarantine = Quarantine(self._journal.path, "execution-log", meters)
         self._compact_after = compact_after
@@ -121,19 +120,19 @@ class FileExecutionLogStore:
             StoreUnavailableError: it cannot be read or written; names the file and the reason.
         """
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
-        reader = _Reader(self._state, self._quarantine)
-        await self._journal.open_with(reader.take)
+        reader = _Reader(self._index, self._quarantine)
+        await self._journal.open_placed(reader.take)
         try:
-            await self._journal.call(reader.finish)
+            reader.finish()
             await self._quarantine.keep()
-            garbage = self._journal.lines - self._state.lines
+            garbage = self._journal.lines - self._index.lines
             if self._quarantine.found or garbage >= self._compact_after:
-                await self._journal.rewrite(self._state.snapshot())
-            await self._payloads.start(self._state.apart)
+                await self._put(Copy(self._index, self._journal.size), None)
+            await self._payloads.start(self._index.apart)
         except BaseException:
             await self._journal.close()
             raise
-        self._next = self._state.newest + 1
+        self._next = self._index.newest + 1
 
     async def close(self) -> None:
         """Write what waits, and close the log."""
@@ -184,7 +183,7 @@ class FileExecutionLogStore:
             return None
         while (claim := self._claims.get(key.scope)) is not None:
             await asyncio.wait((claim,))
-        known = self._state.in_force(key.scope, started.time)
+        known = self._index.in_force(key.scope, started.time)
         if known is not None:
             self._check()
             return known
@@ -201,221 +200,229 @@ class FileExecutionLogStore:
         await asyncio.shield(self._write([(event, encode_event(event), False) for event in events]))
 
     def _write(self, events: Sequence[tuple[LogEvent, bytes, bool]]) -> asyncio.Future[None]:
-        written = [
-            _Written(seq, event, b'{"seq":%d,' % seq + body[1:], apart)
-            for seq, (event, body, apart) in enumerate(events, self._next)
-        ]
-        self._next += len(written)
+        lines: list[bytes] = []
+        written: list[_Written] = []
+        for event, body, apart in events:
+            line = b'{"seq":%d,' % self._next + body[1:]
+            lines.append(line)
+            written.append(_Written(self._next, event, len(line), apart))
+            self._next += 1
 
         def told(error: BaseException | None) -> None:
             if error is None and written:
-                self._state.put(written)
+                self._placed(written)
                 self._compact()
 
-        forced = self._fsync or not all(isinstance(one.event, NodeFinished) for one in written)
-        return self._journal.append([one.line for one in written], told, sync=forced)
+        forced = self._fsync or not all(isinstance(event, NodeFinished) for event, _, _ in events)
+        return self._journal.append(lines, told, sync=forced)
+
+    def _placed(self, written: Sequence[_Written]) -> None:
+        """Lines are on disk, the last in the file."""
+        # Each but the last has a blank before its newline byte.
+        start = self._journal.size - sum(one.size + 2 for one in written) + 1
+        index = self._index
+        for seq, event, size, apart in written:
+            name = event.execution_id
+            kept = index.put(seq, event.TYPE, name, start, size)
+            start += size + 2
+            if isinstance(event, RunStarted):
+                kept.parent = event.parent_execution_id
+                if apart:
+                    index.apart.add(name)
+            elif isinstance(event, IdempotencyKey):
+                index.remember(event)
+        index.grown(len(written), written[-1].event.time)
 
     def _compact(self) -> None:
         """Rewrite the file if something was dropped, unless that is under way."""
-        if self._state.dropped and self._tasks is not None and not self._tasks:
-            self._state.dropped = False
-            # As they stand now, with the place in the file that they stand for.
-            lines, since = self._state.snapshot(), self._journal.size
-            gone, self._state.gone = self._state.gone, []
-            work = self._rewrite(lines, since, gone)
+        if self._index.dropped and self._tasks is not None and not self._tasks:
+            self._index.dropped = False
+            gone, self._index.gone = self._index.gone, []
+            # As it is now, with the place in the file that it stands for.
+            work = self._rewrite(Copy(self._index, self._journal.size), gone)
             self._tasks.spawn(work, "yukta compacts the execution log")
 
-    async def _rewrite(self, lines: Iterator[bytes], since: int, gone: Sequence[str]) -> None:
+    async def _rewrite(self, copy: Copy, gone: Sequence[str]) -> None:
         try:
-            await self._journal.rewrite(lines, since)
+            await self._put(copy, copy.size)
         except StoreUnavailableError as error:
             # The file is as it was, and holds more than it has to; the next time it is tried again.
             log.error("the execution log could not be made shorter: %s", error)
-            self._state.gone += gone
+            self._index.gone += gone
             return
         for run in gone:
             await self._payloads.forget(run)
+
+    async def _put(self, copy: Copy, since: int | None) -> None:
+        """Put a file with what is kept in the place of the file."""
+        read = partial(self._journal.lines_at, ahead=CHUNK)
+        await self._journal.rewrite(copy.lines(read), since, lambda: self._index.moved(copy))
 
     # -- reads
 
     async def read(self, stream: str, after: int = 0, limit: int = 100) -> Sequence[LogEntry]:
         """Entries behind a place."""
         self._check()
-        return await self._state.read(stream, after, limit)
+        found: list[LogEntry] = []
+        while len(found) < limit:
+            seqs = self._index.behind(stream, after, limit - len(found))
+            if not seqs:
+                break
+            events = await self._events([(stream, seq) for seq in seqs])
+            found += [LogEntry(seq, events[seq]) for seq in seqs if seq in events]
+            after = seqs[-1]
+        return found
 
     async def start_of(self, execution_id: str) -> RunStarted | None:
         """The start of a run with its payload."""
         self._check()
-        started = await self._state.start_of(execution_id)
-        if started is None or execution_id not in self._state.apart:
-            return started
+        kept = self._index.streams.get(execution_id)
+        if kept is None or not kept.start:
+            return None
+        seq = kept.start
+        started = (await self._events([(execution_id, seq)])).get(seq)
+        if not isinstance(started, RunStarted) or execution_id not in self._index.apart:
+            return started if isinstance(started, RunStarted) else None
         what = f"the start payload of run {execution_id}"
         try:
             payload = await self._payloads.opened(started.payload, what)
         except StoreUnavailableError:
-            if execution_id in self._state.apart:
+            if execution_id in self._index.apart:
                 raise
             # It was dropped meanwhile.
             return None
         return replace(started, payload=payload)
 
     async def runs(self) -> Sequence[LoggedRun]:
-        """Every run, in the order of their newest entries."""
+        """Every run, in the order of their newest entries, without start payloads."""
         self._check()
-        return await self._state.runs()
+        # As it is now: it goes on while lines are read.
+        about = sorted(
+            (kept.seqs[-1], name, kept.start, kept.end, kept.resumed)
+            for name, kept in self._index.streams.items()
+            if kept.start
+        )
+        wanted = [(name, seq) for _, name, *both in about for seq in both[:2] if seq]
+        events = await self._events(wanted, bare=True)
+        return [
+            LoggedRun(
+                started=started,
+                ended=cast("RunFinished | RunAborted | None", events.get(end)),
+                resumed=resumed,
+                last_seq=last_seq,
+            )
+            for last_seq, _, start, end, resumed in about
+            if isinstance(started := events.get(start), RunStarted)
+        ]
 
     async def unfinished(self) -> Sequence[RunStarted]:
-        """The starts of runs without an end."""
+        """The starts of runs without an end, without their payloads."""
         self._check()
-        return await self._state.unfinished()
+        wanted = [
+            (name, kept.start) for name, kept in self._index.streams.items() if kept.unfinished
+        ]
+        events = await self._events(wanted, bare=True)
+        found = (events.get(seq) for _, seq in wanted)
+        return [started for started in found if isinstance(started, RunStarted)]
 
     async def idempotency_keys(self, now: datetime) -> Sequence[IdempotencyKey]:
         """The keys that have not expired."""
         self._check()
-        return await self._state.idempotency_keys(now)
+        return [key for key in self._index.keys.values() if now < key.expires_at]
+
+    async def _events(
+        self, wanted: Sequence[tuple[str, int]], *, bare: bool = False
+    ) -> dict[int, LogEvent]:
+        """Events by their `seq`; without those that were dropped meanwhile or cannot be read.
+
+        Args:
+            wanted: stream and `seq` of each.
+            bare: leave start payloads out.
+        """
+        found: dict[int, LogEvent] = {}
+        names = {seq: name for name, seq in wanted}
+        left = sorted(names)
+        while left:
+            part = left[:AT_ONCE]
+            places = self._index.places
+            part = [seq for seq in part if seq in places]
+            try:
+                read = await self._journal.call(partial(self._decoded, places, part, bare))
+            except StoreUnavailableError:
+                if places is self._index.places:
+                    raise
+            if places is not self._index.places:
+                # The file was rewritten meanwhile, and they are elsewhere.
+                continue
+            bad = {seq: one for seq, one in read.items() if isinstance(one, _Bad)}
+            found |= {seq: one for seq, one in read.items() if not isinstance(one, _Bad)}
+            for seq, one in bad.items():
+                self._quarantine.add(f"seq {seq}", one.line, one.reason)
+                self._index.lose(names[seq], seq)
+            if bad:
+                await self._quarantine.keep()
+            del left[:AT_ONCE]
+        return found
+
+    def _decoded(
+        self, places: Places, seqs: Sequence[int], bare: bool
+    ) -> dict[int, LogEvent | _Bad]:
+        """Read and decode lines; in the thread."""
+        found: dict[int, LogEvent | _Bad] = {}
+        for seq, line in zip(seqs, self._journal.lines_at(places.spans(seqs)), strict=True):
+            try:
+                found[seq] = decode_event(without_payload(line) if bare else line)
+            except BadRequestError as error:
+                found[seq] = _Bad(line, error.detail)
+        return found
 
     def _check(self) -> None:
         if not self._journal.opened:
             raise StoreUnavailableError(f"{self._journal.path}: is not open")
 
 
-class _State(MemoryExecutionLogStore):
-    """What the file says, and the lines that it takes to say it again."""
-
-    def __init__(
-        self, retained: int, compact_after: int, children: int, meters: Meters | None
-    ) -> None:
-        super().__init__(retained, compact_after, children, meters)
-        self._key_lines: dict[tuple[str, str, str], tuple[int, bytes]] = {}
-        self.dropped = False
-        """Whether lines of the file are no longer needed."""
-        self.apart: set[str] = set()
-        """Runs whose start payload is kept apart."""
-        self.gone: list[str] = []
-        """Such runs that were dropped, and that the file still has."""
-
-    @property
-    def newest(self) -> int:
-        """The place of the newest entry."""
-        return self._seq
-
-    @property
-    def lines(self) -> int:
-        """How many lines `snapshot` has, keys without their runs apart."""
-        return sum(len(kept.places) for kept in self._streams.values())
-
-    def in_force(self, scope: tuple[str, str, str], at: datetime) -> IdempotencyKey | None:
-        """The key that stands for a run at a time."""
-        known = self._keys.get(scope)
-        return known if known is not None and at < known.expires_at else None
-
-    def put(self, written: Sequence[_Written]) -> None:
-        """Keep events that are on disk."""
-        for seq, event, line, apart in written:
-            self._keep(seq, event.TYPE, event.execution_id, line, parent_of(event))
-            if apart:
-                self.apart.add(event.execution_id)
-            if isinstance(event, IdempotencyKey):
-                self.remember(event, line)
-        self._grown(len(written), written[-1].event.time)
-
-    def take(self, head: _Head, line: bytes) -> None:
-        """Keep a line that was read."""
-        # A line without a place, or with one that was given before, comes behind the others.
-        self._keep(max(self._seq + 1, head.seq), head.type, head.stream, line, head.parent)
-        if head.apart:
-            self.apart.add(head.stream)
-        self._grown(1, head.time)
-
-    def remember(self, key: IdempotencyKey, line: bytes) -> None:
-        """Keep a key, or let it go, as its newest line says."""
-        self._remember(key)
-        if self._keys.get(key.scope) is key:
-            self._key_lines[key.scope] = self._seq, line
-        elif key.scope not in self._keys:
-            self._key_lines.pop(key.scope, None)
-
-    def check(self, quarantine: Quarantine) -> None:
-        """Read every line that is kept to its end, and let go of those that cannot be read."""
-        newest = self._seq
-        for name, kept in list(self._streams.items()):
-            good = []
-            for place, line in zip(kept.places, kept.lines, strict=True):
-                try:
-                    good.append((place, decode_event(line), line))
-                except BadRequestError as error:
-                    quarantine.add(f"seq {place}", line, error.detail)
-            if all(isinstance(event, IdempotencyKey) for _, event, _ in good):
-                # All that is left of a run is its key, which is known by now.
-                del self._streams[name]
-            elif len(good) < len(kept.places):
-                self._streams[name] = type(kept)()
-                for place, event, line in good:
-                    self._keep(place, event.TYPE, name, line, parent_of(event))
-        self._seq = newest
-
-    def snapshot(self) -> Iterator[bytes]:
-        """The lines as they are now, in their order; they may be read in another thread."""
-        lines = dict(self._key_lines.values())
-        for kept in self._streams.values():
-            lines.update(zip(kept.places, kept.lines, strict=True))
-        return (lines[seq] for seq in sorted(lines))
-
-    def _compact(self, now: datetime) -> None:
-        before = self.lines
-        super()._compact(now)
-        self._key_lines = {scope: self._key_lines[scope] for scope in self._keys}
-        gone = self.apart.difference(self._streams)
-        self.apart -= gone
-        self.gone += gone
-        self.dropped = self.dropped or self.lines < before
-
-
 class _Reader:
     """Takes the lines of the file in; runs in the journal's thread."""
 
-    def __init__(self, state: _State, quarantine: Quarantine) -> None:
-        self._state = state
+    def __init__(self, index: LogIndex, quarantine: Quarantine) -> None:
+        self._index = index
         self._quarantine = quarantine
         self._number = 0
+        self._keys: Counter[str] = Counter()
+        """Lines of each stream that are keys."""
 
-    def take(self, line: bytes) -> None:
-        """Take one line."""
+    def take(self, line: bytes, start: int) -> None:
+        """Take one line, which begins at that byte."""
         self._number += 1
         try:
-            head = _head_of(line)
+            head = head_of(line)
             if head.type not in EVENTS:
                 raise BadRequestError(f"there is no event {head.type!r}", code="malformed_json")
-            key = decode_event(line) if head.type == IdempotencyKey.TYPE else None
+            if head.type == IdempotencyKey.TYPE or not head.whole:
+                event = decode_event(line)
         except BadRequestError as error:
             self._quarantine.add(f"line {self._number}", line, error.detail)
             return
-        self._state.take(head, line)
-        if isinstance(key, IdempotencyKey):
-            self._state.remember(key, line)
+        index = self._index
+        # A line without a place, or with one that was given before, comes behind the others.
+        seq = max(index.newest + 1, head.seq)
+        kept = index.put(seq, head.type, head.stream, start, len(line))
+        if head.type == RunStarted.TYPE:
+            kept.parent = head.parent
+            if head.apart:
+                index.apart.add(head.stream)
+        elif head.type == IdempotencyKey.TYPE and isinstance(event, IdempotencyKey):
+            index.remember(event)
+            self._keys[head.stream] += 1
+        index.grown(1, head.time)
 
     def finish(self) -> None:
         """All lines were taken."""
-        self._state.check(self._quarantine)
-        self._state.dropped = False
+        streams = self._index.streams
+        for name, count in self._keys.items():
+            # All that is left of such a run is its key, which is known by now.
+            if name in streams and len(streams[name].seqs) == count:
+                del streams[name]
+        self._index.dropped = False
         # What is kept for them goes as what a crash left behind.
-        self._state.gone.clear()
-
-
-def _head_of(line: bytes) -> _Head:
-    try:
-        return _head(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # Written with a tag, perhaps.
-        event = decode_event(line)
-        written = codec.decode(line)
-        seq, apart = written.get("seq"), written.get("apart") is True
-        place = seq if isinstance(seq, int) else 0
-        return _Head(
-            type=event.TYPE,
-            stream=event.execution_id,
-            time=event.time,
-            seq=place,
-            apart=apart,
-            parent=parent_of(event),
-        )
+        self._index.gone.clear()

@@ -77,7 +77,8 @@ class ExecutionLogStore(Protocol):
             same run that is appended later, expired, sets it free.
         L8. Values come back as they were, of the same types; an event that cannot be written
             exactly is refused with the place. In place of a start payload that is kept apart,
-            everything but `start_of` may give the `Blob` that stands for it.
+            everything but `start_of` may give the `Blob` that stands for it. `runs` and
+            `unfinished` may leave start payloads out.
 
     Not guaranteed: that `seq` has no gaps; any order between streams; after a
     `StoreUnavailableError`, that the write did not happen (its answer may be lost).
