@@ -264,6 +264,8 @@ class EveryThird:
     def sealed(self, out: int) -> Any:
         return str(out) if out % 3 == 1 else out
 
+    def worked_off(self, _item: Any, _opened: Any) -> None: ...
+
     def resealed(self, out: Any, _item: Any, _opened: Any) -> Any:
         return out
 

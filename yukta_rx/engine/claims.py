@@ -222,6 +222,12 @@ class NodeClaims:
             return out
         return with_payload(out, claim)
 
+    def worked_off(self, item: Message, opened: Message) -> None:
+        """A call is over: the context of the node does not keep its payload."""
+        context = self._node.context
+        if opened is not item and context is not None and context.message is opened:
+            context.message = item
+
     def resealed(self, out: Any, item: Message, opened: Message) -> Any:
         """What leaves for an output that was made of a message, which may have a reference."""
         if opened is item:

@@ -330,6 +330,8 @@ class _Brake:
             self._held = list(stage.outs)
             for edge in self._held:
                 edge.credit -= _WITHHELD
+            # What is in a batch goes on no further than its next element.
+            stage.steer = True
             return
         for edge in self._held:
             edge.credit += _WITHHELD

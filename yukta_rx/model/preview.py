@@ -64,7 +64,8 @@ class _Start:
         for name, one in value.items():
             if self._left <= 0:
                 break
-            shown[self._text(str(name))] = self.of(one, depth - 1)
+            key = self._text(str(name))
+            shown[key] = self.of(one, depth - 1)
         return shown
 
     def _array(self, value: list[Any] | tuple[Any, ...], depth: int) -> list[Any]:

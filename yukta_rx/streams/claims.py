@@ -55,6 +55,9 @@ class Claims(Protocol):
     def sealed(self, out: Any) -> Any:
         """What leaves for an output: a reference if it is heavy. Callable from any thread."""
 
+    def worked_off(self, item: Any, opened: Any) -> None:
+        """A call for what was opened is over: nothing need hold on to that. From any thread."""
+
     def resealed(self, out: Any, item: Any, opened: Any) -> Any:
         """As `sealed`, for what a call gave for `opened`, which `item` is or refers to."""
 
@@ -153,6 +156,8 @@ class ClaimedMapStage(MapStage):
             return [claims.resealed(call(opened), item, opened)]  # type: ignore[misc]
         except StopIteration:
             raise RuntimeError("the function raised StopIteration") from None
+        finally:
+            claims.worked_off(item, opened)
 
 
 def _many_stage(body: ManyBody, claims: Claims, plan: NodePlan, circuit: Circuit) -> Stage:
@@ -190,6 +195,7 @@ def _resealed(claims: Claims, outputs: Iterable[Any], item: Any, opened: Any) ->
         close = getattr(outputs, "close", None)
         if close is not None:
             close()
+        claims.worked_off(item, opened)
 
 
 class ClaimedManyStage(ManyStage):
@@ -263,9 +269,15 @@ def _around_async(body: AsyncBody, claims: Claims) -> AsyncBody:
             return sealed(given if convert is None else convert(item, given, 0))
         opened = await claims.opened(item)
         call: Awaitable[Any] = fn(opened)
-        given = await call
-        # The call made its outputs of what was opened, and so does who converts them.
-        return claims.resealed(given if convert is None else convert(item, given, 0), item, opened)
+        if claims.carries:
+            # It has the reference itself, and may take long.
+            opened = item
+        try:
+            given = await call
+            made = given if convert is None else convert(item, given, 0)
+            return claims.resealed(made, item, opened)
+        finally:
+            claims.worked_off(item, opened)
 
     return AsyncBody(called, exact=body.exact)
 
@@ -284,6 +296,7 @@ def _around_async_many(body: AsyncManyBody, claims: Claims) -> AsyncManyBody:
                 yield claims.resealed(made, item, opened)
         finally:
             await close_iterator(outputs)
+            claims.worked_off(item, opened)
 
     return AsyncManyBody(called, hold=body.hold)
 
