@@ -89,9 +89,10 @@ class WorkflowService:
         Raises:
             NotFoundError: there is no such session or workflow.
         """
-        await self.session_record(session_id)
         record = await self._definitions.get(session_id, workflow_id)
         if record is None:
+            # It goes with its session, so only now it matters whether there is one.
+            await self.session_record(session_id)
             raise _no_workflow(session_id, workflow_id)
         return record
 
