@@ -144,9 +144,10 @@ class ExecutionArchive:
     ) -> None:
         """Keep a run that has ended; those that are too old by now are forgotten."""
         if (recorder := self._recorders.pop(execution_id, None)) is not None:
-            # What ended well has its marker before the run can be run again.
-            await recorder.settled()
             recorder.close()
+            if status is not TaskStatus.ABORTED:
+                # What ended well has its marker before the run can be run again.
+                await recorder.settled()
         run = self._live.get(execution_id)
         if run is None:
             await self._clear(execution_id)
