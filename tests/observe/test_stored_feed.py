@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -396,7 +397,7 @@ async def test_runs_are_held_back_while_too_much_waits_for_the_store(new_scene: 
     async with made(new_scene, store) as scene:
         run = scene.run({"t": "API_TRIGGER", "n": "PASS", "o": "NULL_TERMINAL"}, "t > n > o")
         held: list[bool] = []
-        run.hold = held.append
+        run._hold = SimpleNamespace(set=held.append)
         scene.tracker.track(run)
         scene.emit("execution.started", run=run.execution_id, definitionVersion="v")
         most = 0

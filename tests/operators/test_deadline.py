@@ -81,7 +81,7 @@ async def test_a_node_that_ends_in_time_ends_as_it_does(shape: Any, bench: Any, 
     await asyncio.sleep(100)
 
     assert b.seen.marble == "1 |"
-    assert base._timers == set()
+    assert not base._timers
 
 
 @virtual_time
@@ -236,7 +236,7 @@ async def test_a_limit_told_after_the_end_changes_nothing(bench: Any, clock: Any
     await b.seen.ended()
     watch.retime(1)
 
-    assert base._timers == set()
+    assert not base._timers
     assert b.seen.marble == "1 |"
 
 

@@ -204,7 +204,7 @@ async def test_the_clock_stops_with_the_node(bench: Any) -> None:
     b.source.complete()
     await b.seen.ended()
 
-    assert base._timers == set()
+    assert not base._timers
 
 
 async def test_a_silent_thread_is_given_up(bench: Any) -> None:

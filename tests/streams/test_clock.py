@@ -180,7 +180,7 @@ async def test_a_cancelled_sleep_leaves_no_timer() -> None:
         async with asyncio.timeout(1):
             await clock.sleep(5)
 
-    assert clock._timers == set()
+    assert not clock._timers
     assert base.now() == 1
 
 
@@ -204,7 +204,7 @@ async def test_a_sleep_that_is_cancelled_as_its_time_is_over_is_cancelled() -> N
     with pytest.raises(asyncio.CancelledError):
         await sleeping
 
-    assert clock._timers == set()
+    assert not clock._timers
 
 
 @virtual_time

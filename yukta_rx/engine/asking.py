@@ -22,4 +22,4 @@ def signals_of(run: Run, node: NodeRuntime) -> NodeSignals | None:
     if run.signals is None or not node.prepared.spec.signals:
         return None
     mask = run.secrets.masker.mask
-    return run.signals.node(place_of(run, node), node.clock, node.say, mask)
+    return run.signals.node(place_of(run, node), node.clock, run.say_of(node.id), mask)

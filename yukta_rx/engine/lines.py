@@ -6,8 +6,8 @@ Features: EXT-02, OBS-02.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.model.preview import preview
@@ -48,22 +48,21 @@ class LineRelay:
         self._thread = threading.get_ident()
         self._emit = emit
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[str, str, str, int]] = deque()
+        self._waiting: list[tuple[str, str, str, int]] = []
         self._armed = False
         self._of: dict[str, int] = {}
         """How many lines of each node wait."""
         self._skipped: dict[str, int] = {}
-        self._writers: set[str] = set()
+        self._writers: dict[str, None] = {}
         self.dropped = 0
 
     def sink(self, node_id: str) -> Callable[[str, str, int], None]:
-        """The function that takes `(line, stream, attempt)` for one node."""
+        """What takes `(line, stream, attempt)` of one node's plugin."""
+        return partial(self._take, node_id)
 
-        def take(line: str, stream: str, attempt: int) -> None:
-            self._writers.add(node_id)
-            self.write(node_id, line, stream, attempt)
-
-        return take
+    def _take(self, node_id: str, line: str, stream: str, attempt: int) -> None:
+        self._writers[node_id] = None
+        self.write(node_id, line, stream, attempt)
 
     def echo(self, node_id: str, tap: Tap | None) -> Tap:
         """`tap`, behind one that writes what a node emits to its log.
@@ -103,7 +102,7 @@ class LineRelay:
     def drain(self) -> None:
         """Emit what waits."""
         with self._lock:
-            waiting, self._waiting = self._waiting, deque()
+            waiting, self._waiting = self._waiting, []
             skipped, self._skipped = self._skipped, {}
             self._of = {}
             self._armed = False

@@ -54,7 +54,7 @@ def untold(nodes: Iterable[NodeRuntime]) -> Iterator[Loss]:
         told = 0 if node.drops is None else node.drops.total
         if unrouted:
             yield Loss(node.id, UNROUTED, unrouted, _ids(node.stage.strays))
-        if discarded := node.counters["dropped"] - unrouted - told:
+        if discarded := node.dropped - unrouted - told:
             yield Loss(node.id, DISCARDED, discarded, _ids(node.stage.wasted))
 
 
@@ -67,7 +67,7 @@ def lossless_fault(nodes: Iterable[NodeRuntime]) -> dict[str, Any] | None:
 
     It names the node that lost most.
     """
-    lost = {node.id: node.counters["dropped"] for node in nodes}
+    lost = {node.id: node.dropped for node in nodes}
     total = sum(lost.values())
     if not total:
         return None

@@ -5,7 +5,6 @@ Features: ENG-02, ENG-06.
 
 from __future__ import annotations
 
-import asyncio
 import math
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +12,7 @@ from yukta_rx import operators as ops
 from yukta_rx.engine.claims import NodeClaims, judged
 from yukta_rx.engine.drops import Drops
 from yukta_rx.engine.fronts import buffer_of, drain, in_front
+from yukta_rx.engine.host import PluginCounts
 from yukta_rx.engine.policies import PLAIN_CALL, STATUS_OF_ERROR, NodePolicies, describe, guarded
 from yukta_rx.engine.rates import RateMeter
 from yukta_rx.errors import ConflictError, UpstreamFailedError, YuktaError
@@ -23,16 +23,16 @@ from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.buffer import DROPPED_PORT
 from yukta_rx.streams.circuit import StopMode
-from yukta_rx.streams.clock import LoopClock, PausableClock
+from yukta_rx.streams.clock import PausableClock
 from yukta_rx.streams.plan import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from yukta_rx.config.run_settings import ExecutionGroup
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.engine.breakpoints import Breakpoint
+    from yukta_rx.engine.host import NodeHost
     from yukta_rx.engine.policies import Attempts
     from yukta_rx.engine.resume import Prelude
     from yukta_rx.plugins.contract import NodeContext
@@ -45,29 +45,22 @@ COUNTERS: Final = ("in", "out", "failed", "retried", "dropped", "deadLettered", 
 
 
 class NodeRuntime:
-    """The state of one node while its run lasts; an observer of its stage.
-
-    `changed(node, previous)` is called once per accepted status.
-    """
+    """The state of one node while its run lasts; an observer of its stage."""
 
     __slots__ = (
-        "_changed",
+        "_began",
         "_deadline",
-        "_held_bytes",
+        "_gave_up",
+        "_host",
         "_idle",
-        "_loop",
-        "_mask",
         "_meter",
         "_policies",
-        "_reported",
-        "_say",
-        "_spill_dir",
         "breakpoints",
         "buffer",
         "claims",
         "clock",
         "context",
-        "counts",
+        "counted",
         "drops",
         "ended_at",
         "error",
@@ -90,30 +83,22 @@ class NodeRuntime:
         "status",
         "stopped_alone",
         "valve",
-        "wall",
     )
 
-    def __init__(
-        self,
-        prepared: PreparedNode,
-        clock: LoopClock,
-        changed: Callable[[NodeRuntime, TaskStatus], None],
-        say: Callable[[str, dict[str, Any], str | None], None],
-        settings: ExecutionGroup,
-        mask: Callable[[str], str],
-    ) -> None:
+    def __init__(self, prepared: PreparedNode, host: NodeHost) -> None:
         self.prepared = prepared
         self.id = prepared.node.node_id
         self.kind = prepared.spec.kind
-        self.wall = clock.wall
-        self.clock = PausableClock(clock)
-        self.valve = ops.Valve(on_hold=self._held, round_trip=lambda msg: self.passed_round(msg))
-        self.passed_round: Callable[[Message], Message] = lambda msg: msg
-        """The message as it goes on when the node is skipped."""
+        self._host = host
+        self.clock = PausableClock(host.clock)
+        self.valve = ops.Valve()
+        self.passed_round: Callable[[Message], Message] | None = None
+        """Makes of a message what goes on when the node is skipped; the message itself if None."""
         self._policies: NodePolicies | None = None
-        self._held_bytes = settings.held_output_bytes
-        self._mask = mask
-        self.drops = self._drops(clock)
+        self.drops: Drops | None = None
+        buffer = prepared.policy.edge_buffer
+        if buffer is not None and buffer.overflow.drops:
+            self.drops = Drops(host.clock, host.say_of(self.id), str(buffer.overflow))
         self.on_dropped: Callable[[str | None, list[Message]], None] | None = None
         """Told of what its buffer dropped, with the port that this leaves by; None: it is gone."""
         self.claims: NodeClaims | None = None
@@ -126,8 +111,6 @@ class NodeRuntime:
         """What leaves it first, where it goes on behind inputs that it had finished."""
         self.replaying = False
         """Whether what it emits just now is on the record already."""
-        self._say = say
-        self._spill_dir = settings.spill_dir
         self._deadline: ops.Deadline | None = None
         self.parents: tuple[NodeRuntime, ...] = ()
         self.paused = False
@@ -144,16 +127,17 @@ class NodeRuntime:
         self.context: NodeContext | None = None
         self.started_at: datetime | None = None
         self.ended_at: datetime | None = None
-        self.counts: dict[str, int] = {}
-        self._reported: dict[str, int] = {}
-        self._changed = changed
-        self._loop = asyncio.get_running_loop()
+        self.counted = PluginCounts()
+        """What its plugin counts."""
+        self._gave_up = 0
+        """Messages that failed the node, where no policy says what becomes of them."""
         self._idle: ops.IdleClock | None = None
+        self._began = 0.0
         self._meter: RateMeter | None = None
 
     def say(self, kind: str, data: dict[str, Any]) -> None:
         """Say an event of this node."""
-        self._say(kind, data, self.id)
+        self._host.say(kind, data, self.id)
 
     @property
     def policies(self) -> NodePolicies:
@@ -163,10 +147,10 @@ class NodeRuntime:
                 self.id,
                 self.prepared.policy,
                 self.clock,
-                wall=self.wall,
-                say=self.say,
-                held_bytes=self._held_bytes,
-                mask=self._mask,
+                wall=self._host.wall,
+                say=self._host.say_of(self.id),
+                held_bytes=self._host.held_bytes,
+                mask=self._host.mask,
             )
         return self._policies
 
@@ -175,12 +159,6 @@ class NodeRuntime:
         self.stage = stage
         self.fronts = in_front(stage)
         self.buffer = buffer_of(self.fronts)
-
-    def _drops(self, clock: LoopClock) -> Drops | None:
-        buffer = self.prepared.policy.edge_buffer
-        if buffer is None or not buffer.overflow.drops:
-            return None
-        return Drops(clock, self.say, str(buffer.overflow))
 
     def edge_buffer(self) -> ops.Operator | None:
         """What keeps messages in front of it; None if the policy asks for nothing."""
@@ -192,7 +170,7 @@ class NodeRuntime:
             buffer.size,
             buffer.overflow,
             **told,
-            folder=self._spill_dir,
+            folder=self._host.spill_dir,
             flatten=Message.flattened,
         )
 
@@ -227,12 +205,12 @@ class NodeRuntime:
 
     def retime(self, limit: float | None) -> None:
         """Give the idle clock another limit in seconds, None for none; from any thread."""
-        self._loop.call_soon_threadsafe(self._retime, limit)
+        self._host.loop.call_soon_threadsafe(self._retime, limit)
 
     def set_deadline(self, limit: float) -> None:
         """Give the deadline, in seconds from its first activity on; from any thread."""
         if self._deadline is not None:
-            self._loop.call_soon_threadsafe(self._deadline.retime, limit)
+            self._host.loop.call_soon_threadsafe(self._deadline.retime, limit)
 
     def _retime(self, limit: float | None) -> None:
         if self._idle is not None:
@@ -243,18 +221,10 @@ class NodeRuntime:
         """Whether what reaches this node goes to the results channel."""
         return self.kind is PluginKind.TERMINAL and self.prepared.spec.type != "NULL_TERMINAL"
 
-    def count(self, outcome: str, n: int) -> None:
-        """Add to what the plugin counts under `outcome`; may be called from a thread."""
-        self.counts[outcome] = self.counts.get(outcome, 0) + n
-
-    def new_counts(self) -> dict[str, int]:
-        """What the plugin has counted since the last call."""
-        reported, self._reported = self._reported, dict(self.counts)
-        return {
-            outcome: n - reported.get(outcome, 0)
-            for outcome, n in self._reported.items()
-            if n != reported.get(outcome, 0)
-        }
+    @property
+    def counts(self) -> dict[str, int]:
+        """What its plugin has counted, by outcome."""
+        return self.counted.total
 
     # -- told by the stage (streams.plan.Observer)
 
@@ -280,6 +250,7 @@ class NodeRuntime:
                     self.advance(status)
                     return
             if isinstance(stage.culprit, Message) and not stage.plan.guarded:
+                self._gave_up = 1
                 self.policies.failed(stage.culprit, error, 1, OnError.FAIL)
             self.advance(TaskStatus.FAILURE)
         elif outcome is Outcome.CANCELLED:
@@ -305,13 +276,13 @@ class NodeRuntime:
         if self.status is previous:
             return
         if status is TaskStatus.RUNNING:
-            self.started_at = self.wall()
-            self._meter = RateMeter(self._loop.time())
+            self.started_at = self._host.wall()
+            self._began = self._host.loop.time()
         elif status.terminal:
-            self.ended_at = self.wall()
+            self.ended_at = self._host.wall()
             self.paused = self.held_alone = False
             self.paused_at = None
-        self._changed(self, previous)
+        self._host.changed(self, previous)
 
     # -- steering
 
@@ -322,7 +293,7 @@ class NodeRuntime:
             was_held_alone, self.held_alone = self.held_alone, False
             return was_held_alone
         self.paused = True
-        self.paused_at = rfc3339(self.wall())
+        self.paused_at = rfc3339(self._host.wall())
         self.valve.pause()
         self.clock.pause()
         return True
@@ -361,8 +332,12 @@ class NodeRuntime:
         self.check_skippable()
         if self.valve.skipping is on or self.status.terminal:
             return False
+        self.valve.round_trip = self._round
         self.valve.skip(on)
         return True
+
+    def _round(self, msg: Message) -> Message:
+        return msg if self.passed_round is None else self.passed_round(msg)
 
     def check_takes_messages(self) -> None:
         """Raise ConflictError if it is a trigger."""
@@ -383,6 +358,7 @@ class NodeRuntime:
         if self.status.terminal or any(breakpoint.same(other) for other in self.breakpoints):
             return False
         self.breakpoints = (*self.breakpoints, breakpoint)
+        self.valve.on_hold = self._held
         self.valve.break_at(judged(self.claims, self.breakpoints))
         return True
 
@@ -397,7 +373,7 @@ class NodeRuntime:
         """A breakpoint holds a message: the node is paused until it is resumed or stepped."""
         alone = not self.paused
         self.pause()
-        self.held_alone, self.held_at = alone, rfc3339(self.wall())
+        self.held_alone, self.held_at = alone, rfc3339(self._host.wall())
         self.say("node.breakpoint_hit", {"messageId": msg.id})
 
     def stop(self, mode: StopMode) -> bool:
@@ -421,22 +397,28 @@ class NodeRuntime:
         stage = self.stage
         if stage is None:
             return dict.fromkeys(COUNTERS, 0)
-        failed = stage.failed
-        if not failed and not stage.plan.guarded and self.status is TaskStatus.FAILURE:
-            failed = int(isinstance(stage.culprit, Message))
-        dropped = stage.discarded + stage.unrouted
-        if self.drops is not None:
-            dropped += self.drops.total
-        dropped += sum(front.discarded for front in self.fronts)
         return {
             "in": 0 if self.kind is PluginKind.TRIGGER else stage.received,
             "out": 0 if self.kind is PluginKind.TERMINAL else stage.emitted,
-            "failed": failed,
+            "failed": stage.failed or self._gave_up,
             "retried": stage.retried,
-            "dropped": dropped,
+            "dropped": self.dropped,
             "deadLettered": stage.dead_lettered,
             "skipped": stage.skipped,
         }
+
+    @property
+    def dropped(self) -> int:
+        """Messages that came to nothing in it, in its buffer or for want of a child, so far."""
+        stage = self.stage
+        if stage is None:
+            return 0
+        dropped = stage.discarded + stage.unrouted
+        if self.drops is not None:
+            dropped += self.drops.total
+        if self.fronts:
+            dropped += sum(front.discarded for front in self.fronts)
+        return dropped
 
     def state(self) -> dict[str, Any]:
         """The node as API.md's `NodeState`."""
@@ -466,11 +448,13 @@ class NodeRuntime:
 
     def rate(self) -> float:
         """Messages per second lately; over its whole life once it has ended."""
-        if self._meter is None or self.stage is None or self.started_at is None:
+        if self.stage is None or self.started_at is None:
             return 0.0
         count = max(self.stage.received, self.stage.emitted)
         if self.ended_at is None:
-            return self._meter.read(self._loop.time(), count)
+            if self._meter is None:
+                self._meter = RateMeter(self._began)
+            return self._meter.read(self._host.loop.time(), count)
         seconds = (self.ended_at - self.started_at).total_seconds()
         return round(count / seconds, 1) if seconds > 0 else 0.0
 
@@ -481,7 +465,7 @@ class NodeRuntime:
             return {}
         shown: dict[str, Any] = {
             "exception": type(error).__name__,
-            "detail": self._mask(describe(error)),
+            "detail": self._host.mask(describe(error)),
             "attempts": 1 if self.stage is None else self.stage.attempt,
         }
         culprit = self.stage.culprit if self.stage is not None else None
@@ -493,5 +477,5 @@ class NodeRuntime:
         """The error of a run that this node makes fail: `{code, detail, nodeId}`."""
         error = self.error
         code = error.code if isinstance(error, YuktaError) else "node_failed"
-        detail = str(self.status) if error is None else self._mask(describe(error))
+        detail = str(self.status) if error is None else self._host.mask(describe(error))
         return {"code": code, "detail": detail, "nodeId": self.id}

@@ -132,7 +132,8 @@ class OpenPlugins:
             call = TriggerCall(node.prepared, context, timers=node, before=before)
         else:
             call = PluginCall(node.prepared, context, shared=shared, timers=node, hold=node.hold())
-            node.passed_round = call.passed_on
+            if call.shared:
+                node.passed_round = call.passed_on
             if node.claims is not None and node.claims.carries:
                 call.carried = node.claims.carried
         if call.opening_waits:

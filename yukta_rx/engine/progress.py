@@ -5,7 +5,6 @@ Features: OBS-01, ENG-06.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.engine.rates import RateMeter
@@ -24,26 +23,34 @@ if TYPE_CHECKING:
     from yukta_rx.streams.edge import Edge
 
 
-@dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """How a run ended.
+    """How a run ended; worked out when somebody looks.
 
     Attributes:
         execution_id: the run.
-        status: its final status.
-        error: `{code, detail, nodeId?}` unless it ended well.
         seconds: from start to end, pauses included.
     """
 
-    execution_id: str
-    status: TaskStatus
-    error: Mapping[str, Any] | None
-    seconds: float
-    _run: Run = field(repr=False)
+    __slots__ = ("_run", "execution_id", "seconds")
+
+    def __init__(self, run: Run, seconds: float) -> None:
+        self._run = run
+        self.execution_id = run.execution_id
+        self.seconds = seconds
+
+    @property
+    def status(self) -> TaskStatus:
+        """Its final status."""
+        return self._run.status
+
+    @property
+    def error(self) -> Mapping[str, Any] | None:
+        """`{code, detail, nodeId?}` unless it ended well."""
+        return self._run.error
 
     @property
     def totals(self) -> Mapping[str, int]:
-        """Messages `in` (from triggers), `out` (reached terminals), `failed`, `dropped`."""
+        """Messages `in` (emitted by triggers), `out` (reached terminals), `failed`, `dropped`."""
         return self._run.totals()
 
     @property
@@ -66,21 +73,10 @@ def totals(nodes: Iterable[NodeRuntime]) -> dict[str, int]:
     return sums
 
 
-def outcome(run: Run, seconds: float) -> RunOutcome:
-    """How a run ended that took so many seconds."""
-    return RunOutcome(
-        execution_id=run.execution_id,
-        status=run.status,
-        error=run.error,
-        seconds=seconds,
-        _run=run,
-    )
-
-
 def new_counts(nodes: Iterable[NodeRuntime]) -> Iterator[tuple[str, str, int]]:
     """What plugins have counted since the last call: node type, outcome, how many."""
     for node in nodes:
-        for outcome, n in node.new_counts().items():
+        for outcome, n in node.counted.fresh().items():
             yield node.prepared.spec.type, outcome, n
 
 
@@ -114,13 +110,15 @@ def snapshot(run: Run, version: int, now: datetime) -> dict[str, Any]:
 
 def _edge_state(edge: Edge, run: Run) -> dict[str, Any]:
     now = edge.src.circuit.loop.time()
-    meter = run.rates.setdefault(edge, RateMeter(now, edge.passed))
+    meter = run.rates.get(edge)
+    if meter is None and run.ended_at is None:
+        meter = run.rates[edge] = RateMeter(now, edge.passed)
     shown: dict[str, Any] = {"source": edge.src.plan.name, "target": edge.dst.plan.name}
     if edge.port is not None:
         shown["sourcePort"] = edge.port
     shown |= {
         "passed": edge.passed,
-        "ratePerSec": meter.read(now, edge.passed),
+        "ratePerSec": 0.0 if meter is None else meter.read(now, edge.passed),
         "waiting": edge.waiting + _in_buffer(edge),
         "dropped": edge.dropped,
         "blockedMs": round(edge.blocked_seconds() * 1000),

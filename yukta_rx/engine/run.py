@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.engine.asking import signals_of
 from yukta_rx.engine.assembly import shared_inputs, wire
+from yukta_rx.engine.host import NodeHost, nobody
 from yukta_rx.engine.keeping import Keeping, keeping_in_memory
 from yukta_rx.engine.lines import LineRelay
 from yukta_rx.engine.losses import Loss, lossless_fault, untold
@@ -20,10 +21,10 @@ from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
 from yukta_rx.engine.pipeline import Hooks
 from yukta_rx.engine.policies import root_of
-from yukta_rx.engine.progress import RunOutcome, in_document_order, outcome, snapshot, totals
+from yukta_rx.engine.progress import RunOutcome, in_document_order, snapshot, totals
 from yukta_rx.engine.recording import Recorder, Recording
 from yukta_rx.engine.replay import NO_REPLAY, Replay
-from yukta_rx.engine.steering import Steerable
+from yukta_rx.engine.steering import CANCEL_GRACE, Steerable
 from yukta_rx.engine.sub_workflow import Children, Descent, StartChild
 from yukta_rx.engine.voice import Voice, ignore
 from yukta_rx.errors import RunAbortedError
@@ -36,7 +37,7 @@ from yukta_rx.plugins.contract import NodeContext, PluginKind
 from yukta_rx.security.secrets import EnvironmentSecrets, SecretProvider
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import Circuit, StopMode
-from yukta_rx.streams.clock import LoopClock, Timer
+from yukta_rx.streams.clock import LoopClock
 from yukta_rx.streams.grant import until_done
 from yukta_rx.streams.pool import BlockingPool
 
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
 
 DEADLINE: Final = 3600.0
 """Seconds that a run may be active unless its session says otherwise."""
-
-CANCEL_GRACE: Final = 5.0
-"""Seconds that cancelled calls get to clean up before the run ends without them."""
 
 _FAILING: Final = (TaskStatus.FAILURE, TaskStatus.TIMED_OUT, TaskStatus.UPSTREAM_FAILED)
 
@@ -92,20 +90,13 @@ class Run(Steerable):
         keeping: what its plugins leave behind; its own and lost with it if None.
     """
 
-    status = TaskStatus.PENDING
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    error: dict[str, Any] | None = None
-    # Why it ends other than by itself: the first reason stands.
-    _verdict: tuple[TaskStatus, dict[str, Any] | None] | None = None
-    # Of a terminal, where the others may finish all the same.
-    _first_failure: dict[str, Any] | None = None
-    _draining = False
-    _circuit: Circuit | None = None
-    _opening: asyncio.Task[None] | None = None
-    _gave_up: asyncio.Future[None] | None = None
-    _version = 0
-    _snapshots = 0
+    __slots__ = (
+        *("_base_dir", "_edges", "_first_failure", "_host", "_lineage", "_lines", "_loop"),
+        *("_options", "_own_pool", "_payload", "_plugins", "_pool", "_recording", "_replay"),
+        *("_shared", "_snapshots", "_tasks", "_version", "_voice", "about"),
+        *("children", "definition", "ended_at", "error", "family", "keeping", "prepared"),
+        *("rates", "secrets", "session_id", "signals", "started_at", "traceparent"),
+    )
 
     def __init__(
         self,
@@ -132,55 +123,69 @@ class Run(Steerable):
         signals: SignalWaits | None = None,
         keeping: Keeping | None = None,
     ) -> None:
-        super().__init__(execution_id or new_execution_id(), step_mode=step_mode)
+        self._loop = asyncio.get_running_loop()
+        super().__init__(
+            execution_id or new_execution_id(), LoopClock(self._loop), settings, timeout, step_mode
+        )
         self.prepared, self.definition = prepared, prepared.definition
         self.session_id = session_id
+        self.started_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        self.error: dict[str, Any] | None = None
         self.about: Mapping[str, Any] = about or {}
         self.traceparent: str | None = self.about.get(TRACEPARENT)
-        self.children = Children(self, descent or Descent(), start_child, settings.sub_workflow)
+        self.children = Children(descent or Descent(), start_child, settings.sub_workflow)
         self._lineage = lineage or self.execution_id
         self.family = self.children.descent.family.of(self._lineage)
         self._payload = without_engine_members(payload)
-        self._settings, self._base_dir, self._timeout = settings, base_dir, timeout
+        self._base_dir = base_dir
         self.secrets = secrets or EnvironmentSecrets()
         self._own_pool = pool is None
         self._pool = pool or BlockingPool(settings.execution.blocking_threads)
-        self._loop = asyncio.get_running_loop()
-        self._clock = LoopClock(self._loop)
-        self._voice = Voice(self, self._clock.wall, emit, publish)
+        ids = session_id, self.workflow_id, self.execution_id
+        self._voice = Voice(ids, self.secrets.masker, self._clock.wall, emit, publish)
         self._lines = LineRelay(self._loop, self._voice.line)
         self._options = options or prepared.definition.options
         self.signals = signals
         self.keeping = keeping or keeping_in_memory(settings, self._clock)
         self.rates: dict[Edge, RateMeter] = {}
-        self._timers: list[Timer] = []
-        self._tasks = Tasks(self._loop, lambda: None)
+        self._tasks = Tasks(self._loop)
         self._plugins = OpenPlugins(self._pool, self._tasks)
         self._replay = replay
         self._shared = shared_inputs(prepared, replay)
         self._recording: Recording | None = None
-        self.nodes = self._make_nodes()
         if recorder is not None:
             self._recording = Recording(recorder, prepared, self._shared, replay.outputs)
+        self._edges: Sequence[Edge] = ()
+        self._first_failure: dict[str, Any] | None = None
+        """Of a terminal, where the others may finish all the same."""
+        self._version = self._snapshots = 0
+        self._host = self._make_host()
+        self.nodes = self._make_nodes()
+        if self._recording is not None:
             self._recording.claim(self.nodes.values())
         if step_mode:
             self.pause()
 
+    def _make_host(self) -> NodeHost:
+        execution = self._settings.execution
+        return NodeHost(
+            self._loop,
+            self._clock,
+            self._clock.wall,
+            self._node_changed,
+            self._voice.event,
+            self.secrets.masker.mask,
+            execution.held_output_bytes,
+            execution.spill_dir,
+        )
+
     def _make_nodes(self) -> dict[str, NodeRuntime]:
-        prepared = self.prepared
-        nodes = {
-            node_id: NodeRuntime(
-                prepared.nodes[node_id],
-                self._clock,
-                self._node_changed,
-                self._voice.event,
-                self._settings.execution,
-                self.secrets.masker.mask,
-            )
-            for node_id in prepared.order
-        }
+        host = self._host
+        nodes = {name: NodeRuntime(node, host) for name, node in self.prepared.nodes.items()}
         for node in nodes.values():
-            node.parents = tuple(nodes[parent.node_id] for parent in node.prepared.parents)
+            if node.prepared.parents:
+                node.parents = tuple(nodes[parent.node_id] for parent in node.prepared.parents)
         return nodes
 
     # -- the run
@@ -208,8 +213,8 @@ class Run(Steerable):
             raise
         finally:
             self.stop(StopMode.KILL)
-            for timer in self._timers:
-                timer.cancel()
+            while self._timers:
+                self._timers.pop().cancel()
             try:
                 await self._plugins.close(CANCEL_GRACE)
                 await self.children.ended()
@@ -219,7 +224,8 @@ class Run(Steerable):
                 if self._own_pool:
                     self._pool.close()
                 self._finish()
-        return outcome(self, self._clock.now() - began)
+                self._part()
+        return RunOutcome(self, self._clock.now() - began)
 
     async def _until_done(self) -> None:
         """Open the plugins, wire and run the circuit, or go on waiting for either."""
@@ -270,6 +276,7 @@ class Run(Steerable):
             replay=self._replay,
         )
         self._circuit = Circuit(plans.values(), pool=self._pool, on_stall=self._stalled)
+        self._edges = self._circuit.edges
         for node_id, plan in plans.items():
             self.nodes[node_id].wired(self._circuit.stages[plan])
         self._circuit.start()
@@ -300,6 +307,14 @@ class Run(Steerable):
         data = {"status": str(self.status), "totals": sums, **error, **self._lines.losses()}
         self._voice.event("execution.finished", data)
 
+    def _part(self) -> None:
+        """Undo what holds its parts together: an ended run goes when nobody has it any more."""
+        self._host.changed = nobody
+        if self._circuit is not None:
+            self._circuit.clear()
+        for node in self.nodes.values():
+            node.on_dropped = node.prelude = node.claims = None
+
     def _context_of(self, node: NodeRuntime) -> NodeContext:
         return NodeContext(
             execution_id=self.execution_id,
@@ -308,89 +323,19 @@ class Run(Steerable):
             node_id=node.id,
             clock=node.clock,
             log=self._lines.sink(node.id),
-            count=node.count,
+            count=node.counted.add,
             blocking=self._pool.call,
             lineage=self._lineage,
             settings=self._settings,
             base_dir=self._base_dir,
             payload=self._payload,
             secrets=self.secrets,
-            run_child=self.children.runner(node),
+            run_child=self.children.runner(self, node),
             signals=signals_of(self, node),
             keeping=self.keeping,
             family=self.family.lineage,
             traceparent=self.traceparent,
         )
-
-    # -- stopping; on the loop
-
-    def stop(self, mode: StopMode = StopMode.DRAIN) -> bool:
-        """End the run: DRAIN finishes what was emitted, CANCEL cancels calls, KILL waits for none.
-
-        A drain that takes longer than `yukta.stop.drain-timeout` is cut off by a cancel; a cancel
-        that a plugin ignores for `CANCEL_GRACE` seconds, by a kill.
-
-        Returns:
-            False if it is over, or drains already.
-        """
-        if self.status.terminal or (self._circuit is not None and self._circuit.done.done()):
-            return False
-        if mode is not StopMode.DRAIN:
-            self.end_with(TaskStatus.CANCELLED, None, mode)
-            return True
-        if self._draining:
-            return False
-        self._draining = True
-        self.let_go()
-        self._after(self._settings.stop.drain_timeout.total_seconds(), self._drain_overdue)
-        if self._circuit is not None:
-            self._circuit.stop(mode)
-        return True
-
-    def end_with(
-        self, status: TaskStatus, error: dict[str, Any] | None, mode: StopMode = StopMode.CANCEL
-    ) -> None:
-        """Stop everything; the first reason to do so decides how the run ends."""
-        if self._verdict is None:
-            self._verdict = status, error
-            self._after(CANCEL_GRACE, self._give_up)
-        for node in self.nodes.values():
-            if node.context is not None:
-                node.context.cancelled = True
-        if self._opening is not None:
-            self._opening.cancel()
-        if self._circuit is not None:
-            self._circuit.stop(mode)
-        if mode is StopMode.KILL:
-            # Milder ends reach them through the nodes that wait for them.
-            self.children.kill()
-
-    def _drain_overdue(self) -> None:
-        self._voice.warn("run %s: not drained in time, cancelling the rest", self.execution_id)
-        self.end_with(TaskStatus.STOPPED, None)
-
-    def _overdue(self) -> None:
-        detail = f"the run was active for its whole deadline of {self._timeout:g} s"
-        self.end_with(TaskStatus.TIMED_OUT, {"code": "deadline_exceeded", "detail": detail})
-
-    def _give_up(self) -> None:
-        if self._circuit is not None:
-            if self._circuit.done.done():
-                return
-            stuck = ", ".join(self._circuit.unfinished()) or "a plugin"
-        elif self._plugins.opening is not None:
-            stuck = f"the `open` of node {self._plugins.opening}"
-        else:
-            return
-        told = "run %s ends without %s, which did not react to cancellation for %g s"
-        self._voice.warn(told, self.execution_id, stuck, CANCEL_GRACE)
-        if self._gave_up is not None:
-            self._gave_up.set_result(None)
-        if self._circuit is not None:
-            self._circuit.stop(StopMode.KILL)
-
-    def _after(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._timers.append(self._clock.call_at(self._clock.now() + seconds, callback))
 
     # -- what happens
 
@@ -404,11 +349,12 @@ class Run(Steerable):
         if self._recording is not None:
             self._recording.ended(node)
         if node.kind is PluginKind.TERMINAL:
+            counters = node.counters
             self._voice.result(
                 ResultType.NODE_END,
                 node_id=node.id,
                 status=node.status,
-                totals={key: node.counters[key] for key in ("in", "out", "failed", "dropped")},
+                totals={key: counters[key] for key in ("in", "out", "failed", "dropped")},
                 truncated=False,
             )
         if isinstance(node.error, RunAbortedError):
@@ -440,6 +386,10 @@ class Run(Steerable):
         )
 
     # -- what others read
+
+    def say_of(self, node_id: str) -> Callable[[str, dict[str, Any]], None]:
+        """What says an event of one node."""
+        return self._host.say_of(node_id)
 
     @property
     def lineage(self) -> str:
@@ -494,7 +444,7 @@ class Run(Steerable):
     @property
     def edges(self) -> Sequence[Edge]:
         """The edges of the running graph, in the document's order; none before it is wired."""
-        return in_document_order(self.definition, self._circuit.edges) if self._circuit else ()
+        return in_document_order(self.definition, self._edges) if self._edges else ()
 
     def __str__(self) -> str:
         return self.execution_id

@@ -196,21 +196,20 @@ class Children:
         descent: where the run itself stands.
     """
 
-    __slots__ = ("_limits", "_live", "_parent", "_start", "_tasks", "descent")
+    __slots__ = ("_limits", "_live", "_start", "_tasks", "descent")
 
     def __init__(
-        self, parent: Run, descent: Descent, start: StartChild | None, limits: SubWorkflowGroup
+        self, descent: Descent, start: StartChild | None, limits: SubWorkflowGroup
     ) -> None:
-        self._parent = parent
         self.descent = descent
         self._start = start
         self._limits = limits
-        self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
-        self._live: set[_Child] = set()
+        self._tasks: Tasks | None = None
+        self._live: dict[_Child, None] = {}
 
-    def runner(self, node: NodeRuntime) -> RunChild | None:
-        """What a node starts children with; None where nothing can."""
-        return None if self._start is None else partial(self._run, self._start, node)
+    def runner(self, parent: Run, node: NodeRuntime) -> RunChild | None:
+        """What a node of the run starts children with; None where nothing can."""
+        return None if self._start is None else partial(self._run, self._start, parent, node)
 
     @property
     def runs(self) -> list[Run]:
@@ -222,19 +221,20 @@ class Children:
     async def _run(
         self,
         start: StartChild,
+        parent: Run,
         node: NodeRuntime,
         workflow_id: str,
         payload: Any,
         message: Message,
     ) -> ChildResult:
-        if node.context is not None and node.context.cancelled:
+        if node.context is None or node.context.cancelled:
             # A call that ignored its cancellation: nobody would wait for the child.
             raise SubWorkflowError(
                 f"node {node.id} has ended and starts no more runs", code="sub_workflow_failed"
             )
         self._check_room()
         child = _Child(self._limits)
-        request = self._request(child, node, workflow_id, payload, message)
+        request = self._request(child, parent, node, workflow_id, payload, message)
         child.task = self._spawn(child, start, request)
         try:
             await _ended(child, node)
@@ -261,9 +261,15 @@ class Children:
             )
 
     def _request(
-        self, child: _Child, node: NodeRuntime, workflow_id: str, payload: Any, message: Message
+        self,
+        child: _Child,
+        parent: Run,
+        node: NodeRuntime,
+        workflow_id: str,
+        payload: Any,
+        message: Message,
     ) -> ChildRequest:
-        parent, above = self._parent, self.descent
+        above = self.descent
         descent = Descent(above.depth + 1, parent.execution_id, above.family)
         payload = copy_payload(payload)
         if isinstance(payload, Mapping):
@@ -290,12 +296,14 @@ class Children:
 
         def gone(_task: asyncio.Task[None]) -> None:
             # Not in `work`, which a task that is cancelled at once never enters.
-            self._live.discard(child)
+            self._live.pop(child, None)
             family.live -= 1
 
+        if self._tasks is None:
+            self._tasks = Tasks(asyncio.get_running_loop())
         task = self._tasks.spawn(work(), f"yukta child {request.workflow_id}")
         task.add_done_callback(gone)
-        self._live.add(child)
+        self._live[child] = None
         family.live += 1
         return task
 
@@ -318,7 +326,8 @@ class Children:
 
     async def ended(self) -> None:
         """Wait until none is left."""
-        await self._tasks.ended()
+        if self._tasks is not None:
+            await self._tasks.ended()
 
 
 def family(run: Run) -> Iterator[Run]:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.engine.node import NodeRuntime
-    from yukta_rx.engine.run import Run
     from yukta_rx.model.message import Message
+    from yukta_rx.security.masking import Masker
     from yukta_rx.streams.plan import Tap
 
 
@@ -32,16 +32,19 @@ def ignore(_item: object) -> None:
 class Voice:
     """Stamps what a run says with its ids and the time, and hands it to the two listeners."""
 
-    __slots__ = ("_cursor", "_emit", "_publish", "_run", "_wall")
+    __slots__ = ("_about", "_cursor", "_emit", "_masker", "_publish", "_wall")
 
     def __init__(
         self,
-        run: Run,
+        about: tuple[str, str, str],
+        masker: Masker,
         wall: Callable[[], datetime],
         emit: Callable[[ExecutionEvent], None],
         publish: Callable[[ResultEvent], None],
     ) -> None:
-        self._run = run
+        self._about = about
+        """The ids of session, workflow and run."""
+        self._masker = masker
         self._wall = wall
         self._emit = emit
         self._publish = publish
@@ -49,17 +52,16 @@ class Voice:
 
     def event(self, kind: str, data: dict[str, Any], node_id: str | None = None) -> None:
         """Say that something happened; secrets that were handed out are masked."""
-        run = self._run
-        data = run.secrets.masker.mask_json(data)
+        session_id, workflow_id, execution_id = self._about
         self._emit(
             ExecutionEvent(
                 type=kind,
                 time=self._wall(),
-                session_id=run.session_id,
-                workflow_id=run.workflow_id,
-                execution_id=run.execution_id,
+                session_id=session_id,
+                workflow_id=workflow_id,
+                execution_id=execution_id,
                 node_id=node_id,
-                data=data,
+                data=self._masker.mask_json(data),
             )
         )
 
@@ -69,7 +71,7 @@ class Voice:
 
     def warn(self, told: str, *values: object, node_id: str | None = None) -> None:
         """Write a warning about the run, or one of its nodes, to the log of the program."""
-        log.warning(told, *values, extra=log_fields(self._run.execution_id, node_id))
+        log.warning(told, *values, extra=log_fields(self._about[2], node_id))
 
     def result(self, kind: ResultType, **fields: Any) -> None:
         """Say an item of the results channel."""

@@ -44,11 +44,11 @@ class Valve:
         "_held",
         "_held_on",
         "_hits",
-        "_on_hold",
         "_permits",
-        "_round_trip",
         "_skipping",
         "_stage",
+        "on_hold",
+        "round_trip",
     )
 
     def __init__(
@@ -56,10 +56,10 @@ class Valve:
         on_hold: Callable[[Any], None] = ignore,
         round_trip: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._round_trip = round_trip
+        self.round_trip = round_trip
         self._permits = OPEN
         self._stage: Stage | None = None
-        self._on_hold = on_hold
+        self.on_hold = on_hold
         self._hits: tuple[Hit, ...] = ()
         self._skipping = False
         self._found: Any = _NOTHING
@@ -211,8 +211,8 @@ class Valve:
                 self._hold(stage, edge, item)
             break
         if self._skipping and batch:
-            if self._round_trip is not None:
-                batch = [self._round_trip(item) for item in batch]
+            if self.round_trip is not None:
+                batch = [self.round_trip(item) for item in batch]
             self.passed(len(batch))
             stage.pass_round(edge, batch)
             return []
@@ -225,7 +225,7 @@ class Valve:
         self._found = _NOTHING
         self.pause()
         self._held, self._held_on = item, edge
-        self._on_hold(item)
+        self.on_hold(item)
 
     def limit(self, n: int) -> int:
         """How many of the next `n` elements may pass."""

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from yukta_rx.durability.stores.effects import EffectKey
-from yukta_rx.errors import BadInputError
+from yukta_rx.errors import BadInputError, SubWorkflowError
 from yukta_rx.plugins.key_values import NodeKeyValues
 from yukta_rx.plugins.logs import check_stream, split_lines
 from yukta_rx.plugins.node_histories import NodeHistories
@@ -76,6 +76,13 @@ class SecretSource(Protocol):
         Raises:
             BadInputError: there is no secret of that name.
         """
+
+
+async def _too_late(workflow_id: str, _payload: Any, _message: Message) -> ChildResult:
+    raise SubWorkflowError(
+        f"the run has ended, and with it the node that would start {workflow_id}",
+        code="sub_workflow_failed",
+    )
 
 
 def _nothing() -> tuple[int, Any]:
@@ -358,9 +365,11 @@ class NodeContext:
         return self._tasks is not None and task in self._tasks
 
     def release(self) -> None:
-        """Cancel the tasks that the plugin left behind; called by the engine at the end."""
+        """Cancel the tasks that the plugin left behind, and let go of the run; at the end."""
         if self._tasks is not None:
             self._tasks.cancel()
+        if self._run_child is not None:
+            self._run_child = _too_late
 
     async def blocking(self, fn: Callable[..., R], *args: Any) -> R:
         """Run a function that waits or computes for long in the engine's thread pool.

@@ -33,15 +33,18 @@ if TYPE_CHECKING:
 class Tasks:
     """Owner of a circuit's tasks: holds them, knows when the last has gone, cancels them.
 
-    The only place in the engine that makes tasks; `idle` is called when the last one is done.
+    The only place in the engine that makes tasks; `idle`, if given, is called when the last one is
+    done.
     """
 
     __slots__ = ("_idle", "_loop", "_tasks")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, idle: Callable[[], None] | None = None
+    ) -> None:
         self._loop = loop
         self._idle = idle
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -52,7 +55,7 @@ class Tasks:
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run `work`, which reports its own errors, as a task of this owner."""
         task = self._loop.create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
         return task
 
@@ -66,17 +69,21 @@ class Tasks:
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
+    def forget(self) -> None:
+        """Tell nobody any more when the last one is done."""
+        self._idle = None
+
     def names(self) -> list[str]:
         """Names of the tasks that are left."""
         return [task.get_name() for task in self._tasks]
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._loop.call_exception_handler(
                 {"message": f"task {task.get_name()} failed", "exception": error, "task": task}
             )
-        if not self._tasks:
+        if not self._tasks and self._idle is not None:
             self._idle()
 
 
@@ -156,6 +163,11 @@ class WorkerStage(Stage):
         """Cancel the worker, unless it is the one that ended the stage."""
         if self.task is not None and asyncio.current_task(self.circuit.loop) is not self.task:
             self.task.cancel()
+
+    def clear(self) -> None:
+        """Let go of the worker too."""
+        super().clear()
+        self.task = None
 
     async def emit_one(self, item: Any) -> bool:
         """Emit one element once every child has credit for it; False when the stage ended."""

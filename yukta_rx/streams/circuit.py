@@ -148,6 +148,21 @@ class Circuit:
             self.tasks.cancel()
             self._finish()
 
+    def clear(self) -> None:
+        """Undo what holds the parts of a circuit that is done together; its counters stay.
+
+        For who makes many: what remains goes as soon as nobody has it, without the collector.
+        Nothing happens while a task is left that ignores its cancellation.
+        """
+        if len(self.tasks):
+            return
+        for stage in self.stages.values():
+            stage.clear()
+        self.stages = {}
+        self.edges = []
+        self.on_stall = None
+        self.tasks.forget()
+
     def unfinished(self) -> list[str]:
         """Names of the nodes whose tasks still run."""
         return sorted(self.tasks.names())

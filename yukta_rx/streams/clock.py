@@ -101,7 +101,7 @@ class PausableClock:
         self._lag = 0.0
         self._pauses = 0
         self._paused_at = 0.0
-        self._timers: set[_PausableTimer] = set()
+        self._timers: dict[_PausableTimer, None] = {}
 
     @property
     def paused(self) -> bool:
@@ -136,7 +136,7 @@ class PausableClock:
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` once `now()`, which pauses hold back, has reached `when`."""
         timer = _PausableTimer(self, when, callback)
-        self._timers.add(timer)
+        self._timers[timer] = None
         if not self._pauses:
             self._arm(timer)
         return timer
@@ -157,7 +157,7 @@ class PausableClock:
 
     def forget(self, timer: _PausableTimer) -> None:
         """Drop a timer that fired or was cancelled."""
-        self._timers.discard(timer)
+        self._timers.pop(timer, None)
 
     def _arm(self, timer: _PausableTimer) -> None:
         timer.handle = self._base.call_at(timer.when + self._lag, timer.fire)

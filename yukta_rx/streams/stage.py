@@ -20,6 +20,7 @@ Feature: ENG-01, ENG-02.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -449,14 +450,19 @@ class Stage:
     def release(self) -> None:
         """Let go of what this kind of stage holds besides its edges."""
 
+    def clear(self) -> None:
+        """Let go, at the end of the circuit, of all but the name and what was counted."""
+        self.plan = NodePlan(name=self.plan.name)
+        self.gate = self.tap = self.on_finished = self.front = self.lock = None
+        self.outs, self.default, self.ports = [], [], {}
+
     def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Second half of `end`: the observer, the children, the circuit."""
         for watch in (self.plan.idle, self.plan.deadline, self.plan.limit):
             if watch is not None:
                 watch.stop()
-        observer = self.plan.observer
-        if observer is not None:
-            self.circuit.guard(self, lambda: observer.ended(self, outcome, error))
+        if self.plan.observer is not None:
+            self.circuit.guard(self, partial(self.plan.observer.ended, self, outcome, error))
         passed_on = error if outcome is Outcome.FAILED else None
         for edge in self.outs:
             edge.close(passed_on)

@@ -22,7 +22,8 @@ from yukta_rx.config.load import load_settings
 from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import prepare
 from yukta_rx.engine.local import LocalChildren
-from yukta_rx.engine.run import CANCEL_GRACE, Run
+from yukta_rx.engine.run import Run
+from yukta_rx.engine.steering import CANCEL_GRACE
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import (
     NodeContext,
