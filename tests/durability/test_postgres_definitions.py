@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tests.contract.definitions import number_of, record
 from tests.contract.sessions import change, session
 from tests.durability.lossy import Lossy
-from yukta_rx.durability.postgres._definition_rows import version_row
+from yukta_rx.durability.postgres._definition_rows import session_row, version_row
 from yukta_rx.durability.postgres.database import Database
 from yukta_rx.durability.postgres.definitions import PostgresWorkflowDefinitionStore
 from yukta_rx.durability.postgres.fence import raise_epoch
@@ -259,6 +259,22 @@ async def test_a_text_is_read_once_as_long_as_it_is_the_same(postgres) -> None:
     await do(postgres, "UPDATE workflow_definition SET record = $1", text)
     assert number_of(await store.get("s", "w")) == 2
     assert store.rows.read == 2
+
+
+async def test_a_session_is_read_once_as_long_as_its_text_is_the_same(postgres) -> None:
+    store = await opened(postgres)
+    sessions = PostgresSessionConfigStore(store)
+    await sessions.commit([SessionChange(session_id="s", record=session("s"))])
+    before = store.rows.read
+    found = [await sessions.get("s") for _ in range(3)]
+    assert found == [session("s")] * 3
+    assert store.rows.read == before + 1
+
+    text = session_row(session("s", name="another"))
+    await do(postgres, "UPDATE session_config SET record = $1", text)
+    changed = await sessions.get("s")
+    assert changed is not None
+    assert changed.config.name == "another"
 
 
 # --- what cannot be read -------------------------------------------------------------------------

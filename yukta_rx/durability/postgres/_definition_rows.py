@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from msgspec.structs import replace
 
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Made = TypeVar("Made")
+
 REMEMBERED: Final = 2000
-"""Versions of workflows that are not read again as long as their text is the same."""
+"""Versions of workflows, and sessions, that are not read again as long as their text is the same.
+"""
 
 
 def session_place(session_id: str) -> str:
@@ -58,6 +61,30 @@ def session_row(record: SessionRecord) -> str:
     return encode(session_members(record)).decode()
 
 
+class _Known(Generic[Made]):
+    """What texts say that were read lately, by what they are about."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[tuple[str, ...], tuple[str, Made]] = OrderedDict()
+
+    def get(self, about: tuple[str, ...], text: str) -> Made | None:
+        """What a text says; None if it has to be read."""
+        known = self._made.get(about)
+        if known is None or known[0] != text:
+            return None
+        self._made.move_to_end(about)
+        return known[1]
+
+    def keep(self, about: tuple[str, ...], text: str, made: Made) -> None:
+        """Remember what a text says."""
+        self._made[about] = (text, made)
+        self._made.move_to_end(about)
+        if len(self._made) > REMEMBERED:
+            self._made.popitem(last=False)
+
+
 class Rows:
     """See the module.
 
@@ -73,7 +100,8 @@ class Rows:
         self._counter = (
             None if meters is None else meters.counter("yukta.store.quarantined", store="session")
         )
-        self._known: OrderedDict[tuple[str, str, int], tuple[str, WorkflowRecord]] = OrderedDict()
+        self._versions: _Known[WorkflowRecord] = _Known()
+        self._sessions: _Known[SessionRecord] = _Known()
         self.read = 0
         """Texts that had to be read."""
 
@@ -81,32 +109,29 @@ class Rows:
         self, place: str, session_id: str, workflow_id: str, number: int, text: str
     ) -> WorkflowRecord | Quarantined:
         """Return one version, without its note."""
-        key = (session_id, workflow_id, number)
-        known = self._known.get(key)
-        if known is not None and known[0] == text:
-            self._known.move_to_end(key)
-            self.faults.pop(place, None)
-            return known[1]
-        self.read += 1
-        try:
-            made = read_version(text.encode(), session_id, workflow_id, number, holder="row")
-        except Unreadable as error:
-            return self.quarantine(place, str(error))
-        self._known[key] = (text, made)
-        self._known.move_to_end(key)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
+        about = (session_id, workflow_id, str(number))
+        made = self._versions.get(about, text)
+        if made is None:
+            self.read += 1
+            try:
+                made = read_version(text.encode(), session_id, workflow_id, number, holder="row")
+            except Unreadable as error:
+                return self.quarantine(place, str(error))
+            self._versions.keep(about, text, made)
         self.faults.pop(place, None)
         return made
 
     def session(self, session_id: str, text: str) -> SessionRecord | Quarantined:
         """Return a session."""
         place = session_place(session_id)
-        self.read += 1
-        try:
-            made = read_session(text.encode(), session_id, holder="row")
-        except Unreadable as error:
-            return self.quarantine(place, str(error))
+        made = self._sessions.get((session_id,), text)
+        if made is None:
+            self.read += 1
+            try:
+                made = read_session(text.encode(), session_id, holder="row")
+            except Unreadable as error:
+                return self.quarantine(place, str(error))
+            self._sessions.keep((session_id,), text, made)
         self.faults.pop(place, None)
         return made
 
