@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.model.codec import Blob
-    from yukta_rx.streams.plan import NodePlan
 
 pytestmark = pytest.mark.feature("DUR-02", "DUR-03")
 
@@ -223,18 +222,29 @@ async def test_a_payload_is_read_once_for_all_children_that_want_it(
 async def test_where_nothing_is_kept_apart_nothing_is_in_the_graph(
     tmp_path: Path, world: Any, limit: int
 ) -> None:
-    plans: list[NodePlan] = []
     nodes = {"in": "LARGE", "a": "SEES", "b": "AWAITS", "out": "COLLECT_TERMINAL"}
     crashes = crashes_of(world, nodes, "in>a>b>out", *PLUGINS)
     runs: list[Any] = []
-    crashes.before = runs.append
-    async with stored(tmp_path, limit) as store:
-        await crashes.run(store, "run")
-    plans = [node.stage.plan for node in runs[0].nodes.values()]
 
-    around = [type(plan.body) is ClaimedBody for plan in plans]
+    def paused(run: Any) -> None:
+        run.nodes["out"].pause()
+        runs.append(run)
+
+    crashes.before = paused
+    async with stored(tmp_path, limit) as store:
+        running = asyncio.ensure_future(crashes.run(store, "run"))
+        while not runs or runs[0].nodes["b"].counters["out"] < 2 * len(LARGE):
+            await asyncio.sleep(0.01)
+        [run] = runs
+        plans = [node.stage.plan for node in run.nodes.values()]
+        around = [type(plan.body) is ClaimedBody for plan in plans]
+        stages = len(run._circuit.stages)
+        run.nodes["out"].resume()
+        await running
+
     assert around == [bool(limit)] * 4
-    assert len(runs[0]._circuit.stages) == 4
+    # Opening and sealing takes no stages of its own.
+    assert stages == 4
 
 
 @virtual_time

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from yukta_rx.config.settings import Settings
     from yukta_rx.durability.file._folder import Folder
     from yukta_rx.durability.file.blobs import FileBlobStore
+    from yukta_rx.durability.postgres.blobs import PostgresBlobStore
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.durability.stores.archive import ExecutionArchiveStore
     from yukta_rx.durability.stores.checkpoints import NodeCheckpointStore
@@ -203,6 +204,7 @@ class Opening:
     folders: dict[str, Folder] = field(default_factory=dict)
     blobs: dict[Path, FileBlobStore] = field(default_factory=dict)
     databases: list[Database] = field(default_factory=list)
+    database_blobs: list[PostgresBlobStore] = field(default_factory=list)
     leading: Leading = field(default_factory=Leading)
 
     async def database(self) -> Database:
@@ -236,6 +238,15 @@ class Opening:
             self.blobs[folder.path] = FileBlobStore(folder.path / "blobs", self.offload)
         limit = self.settings.payload.claim_check_bytes
         return {"blobs": self.blobs[folder.path], "claim_bytes": limit}
+
+    def claims_in(self, database: Database) -> dict[str, Any]:
+        """The same for the stores of a database, which share its blobs."""
+        from yukta_rx.durability.postgres.blobs import PostgresBlobStore
+
+        if not self.database_blobs:
+            self.database_blobs.append(PostgresBlobStore(database, self.offload))
+        limit = self.settings.payload.claim_check_bytes
+        return {"blobs": self.database_blobs[0], "claim_bytes": limit}
 
     async def started(self, store: S) -> S:
         """A store that is started now, and closed with the others."""

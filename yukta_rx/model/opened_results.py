@@ -26,9 +26,13 @@ async def opened_result(event: ResultEvent) -> ResultEvent:
     Raises:
         StoreUnavailableError: that cannot be read; names the blob.
     """
-    claim, message = claim_in(event), event.message
-    if claim is None or message is None:
+    if (claim := claim_in(event)) is None:
         return event
-    payload: Any = await claim.open()
-    message = msgspec.structs.replace(message, uid=message.id, payload=payload)
+    return with_payload(event, await claim.open())
+
+
+def with_payload(event: ResultEvent, payload: Any) -> ResultEvent:
+    """The same result with its payload, or with what stands for that."""
+    assert event.message is not None, "only a result has a payload"
+    message = msgspec.structs.replace(event.message, uid=event.message_id, payload=payload)
     return msgspec.structs.replace(event, message=message)

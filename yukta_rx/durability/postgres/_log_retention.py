@@ -28,6 +28,7 @@ from yukta_rx.model.execution_log import STREAMS
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
     from typing import Any
 
@@ -46,6 +47,7 @@ class LogRetention:
         compact_after: events after which older runs are dropped.
         children: runs that others started and that are kept beside those.
         meters: where children are counted that went for their number.
+        swept: forgets what is kept apart of runs that are gone.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class LogRetention:
         compact_after: int,
         children: int,
         meters: Meters | None,
+        swept: Callable[[], Awaitable[None]],
     ) -> None:
+        self._swept = swept
         self._children = children
         self._crowded_out = CrowdedOut("execution-log", meters)
         self._database = database
@@ -110,6 +114,7 @@ class LogRetention:
             if kept is not None:
                 await self._step(fenced(DROP_ENTRIES), stream, kept, whole=ROWS_PER_STEP)
         await self._step(fenced(DROP_KEYS), now, whole=ROWS_PER_STEP)
+        await self._swept()
 
     async def _step(self, sql: str, *args: Any, whole: int) -> int:
         """Do a step until there is nothing left for a whole one; how many rows went."""

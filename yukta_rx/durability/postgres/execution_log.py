@@ -6,15 +6,18 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
+from msgspec.structs import replace
+
 from yukta_rx.durability.postgres import _log_statements as sql
 from yukta_rx.durability.postgres._arrays import arrays, texts
+from yukta_rx.durability.postgres._claim_check import MARK, ClaimCheck, Needed
 from yukta_rx.durability.postgres._log_quarantine import LogQuarantine, Unreadable
 from yukta_rx.durability.postgres._log_retention import LogRetention
 from yukta_rx.durability.postgres._texts import stored
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.fence import check
 from yukta_rx.durability.stores.execution_log import CHILDREN, LogEntry, LoggedRun, parent_of
-from yukta_rx.errors import BadRequestError, StoreUnavailableError
+from yukta_rx.errors import BadRequestError, StoreUnavailableError, YuktaError
 from yukta_rx.model.execution_log import (
     IdempotencyKey,
     LogEvent,
@@ -29,11 +32,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from yukta_rx.durability.postgres.blobs import PostgresBlobStore
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.durability.stores.quarantine import Quarantined
     from yukta_rx.metrics import Meters
 
 Scope = tuple[str, str, str]
+
+STORE: Final = "execution-log"
+"""As the owner of blobs."""
 
 PLACES: Final = 512
 """Places that are fetched at a time; a server that ends leaves so many unused at the most."""
@@ -45,13 +52,17 @@ class _Write:
     Args:
         events: in their order.
         claim: the last of them is the key that a start needs; without it nothing is written.
+        first: the line of the first of them, if it is made already.
     """
 
     __slots__ = ("events", "key", "lines", "places", "refused", "size")
 
-    def __init__(self, events: Sequence[LogEvent], *, claim: bool = False) -> None:
+    def __init__(
+        self, events: Sequence[LogEvent], *, claim: bool = False, first: str | None = None
+    ) -> None:
         self.events = tuple(events)
-        self.lines = [encode_event(event).decode() for event in events]
+        done = [] if first is None else [first]
+        self.lines = done + [encode_event(event).decode() for event in events[len(done) :]]
         self.size = sum(map(len, self.lines)) + 100
         self.places: list[int] = []
         self.key = cast("IdempotencyKey", events[-1]) if claim else None
@@ -86,6 +97,8 @@ class PostgresExecutionLogStore:
         compact_after: events after which older runs are dropped.
         meters: where rows are counted that cannot be read, and children that went for their number.
         children: runs that others started and that are kept beside those.
+        blobs: keeps start payloads that are too large for a row; None keeps all in their rows.
+        claim_bytes: size from which on a payload is; 0 for none.
     """
 
     durable = True
@@ -98,8 +111,11 @@ class PostgresExecutionLogStore:
         *,
         meters: Meters | None = None,
         children: int = CHILDREN,
+        blobs: PostgresBlobStore | None = None,
+        claim_bytes: int = 0,
     ) -> None:
         self._database = database
+        self._payloads = ClaimCheck(STORE, database, blobs, claim_bytes, Needed("run"))
         self._children, self._meters = children, meters
         self._retained = retained
         self._compact_after = compact_after
@@ -113,7 +129,8 @@ class PostgresExecutionLogStore:
     async def start(self) -> None:
         """Begin; the database is open."""
         kept = self._retained, self._compact_after, self._children
-        self._retention = LogRetention(self._database, *kept, self._meters)
+        await self._payloads.sweep()
+        self._retention = LogRetention(self._database, *kept, self._meters, self._payloads.sweep)
         writer = Writer(self._database, "execution-log", self._commit)
         self._writer = await writer.__aenter__()
 
@@ -150,11 +167,30 @@ class PostgresExecutionLogStore:
         self, started: RunStarted, key: IdempotencyKey | None = None
     ) -> IdempotencyKey | None:
         """Write a start with its key; see the Protocol."""
+        run, line = started.execution_id, encode_event(started).decode()
+        text = self._payloads.text_of(started.payload, len(line))
+        if text is None:
+            return await self._append_start(started, line, key)
+        with self._payloads.writing(run):
+            apart = replace(started, payload=await self._payloads.put(run, text))
+            line = MARK + encode_event(apart).decode()[1:]
+            try:
+                known = await self._append_start(apart, line, key)
+            except YuktaError:
+                await self._payloads.forget((run,))
+                raise
+            if known is not None:
+                await self._payloads.forget((run,))
+            return known
+
+    async def _append_start(
+        self, started: RunStarted, line: str, key: IdempotencyKey | None
+    ) -> IdempotencyKey | None:
         if key is None:
-            await asyncio.shield(self._put(_Write((started,))))
+            await asyncio.shield(self._put(_Write((started,), first=line)))
             return None
         while True:
-            write = _Write((started, key), claim=True)
+            write = _Write((started, key), claim=True, first=line)
             if (claim := self._claims.get(key.scope)) is None:
                 await asyncio.shield(self._put(write))
                 if not write.refused:
@@ -280,7 +316,12 @@ class PostgresExecutionLogStore:
 
     async def start_of(self, execution_id: str) -> RunStarted | None:
         """The start of a run with its payload."""
-        for _, (started,) in await self._readable(sql.START, ("started",), stored(execution_id)):
+        name = stored(execution_id)
+        for row, (started,) in await self._readable(sql.START, ("started",), name):
+            if isinstance(started, RunStarted) and row["started"].startswith(MARK):
+                what = f"the start payload of run {execution_id}"
+                payload = await self._payloads.opened(started.payload, what)
+                return replace(started, payload=payload)
             if isinstance(started, RunStarted):
                 return started
         return None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
+from yukta_rx.durability.postgres._claim_check import MARK, ClaimCheck, Needed
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.database import columns
@@ -14,8 +15,8 @@ from yukta_rx.durability.postgres.fence import FENCE, stale
 from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.durability.stores.results import StoredResults, results_to_drop
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
-from yukta_rx.model.opened_results import opened_result
-from yukta_rx.model.result_lines import decode_result, encode_result
+from yukta_rx.model.opened_results import with_payload
+from yukta_rx.model.result_lines import claim_in, decode_result, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from yukta_rx.durability.postgres.blobs import PostgresBlobStore
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.metrics import Meters
     from yukta_rx.model.results import ResultEvent
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
 
 STEP: Final = 1000
 """Rows that are removed in one transaction."""
+
+STORE: Final = "results"
+"""As the owner of blobs."""
+
+PART: Final = 1000
+"""Cursors whose blobs go together, as the run is cut."""
+
+_NEEDED: Final = Needed("execution_results", r"regexp_replace(owner.run, '\.\d+$', '')")
 
 # A run that is on its way out ended at -infinity.
 _WRITE: Final = f"""
@@ -131,6 +141,15 @@ class _Known:
         self.parent: str | None = None
 
 
+def _owner(execution_id: str, part: int) -> str:
+    """Under which name blobs of a part of a run are kept."""
+    return f"{execution_id}.{part}"
+
+
+def _part(owner: str) -> int:
+    return int(owner.rpartition(".")[2])
+
+
 class PostgresResultStore:
     """See `ResultStore`; an async context.
 
@@ -138,20 +157,30 @@ class PostgresResultStore:
         database: where they are.
         step: rows that are removed in one transaction.
         meters: where children are counted that went for their number.
+        blobs: keeps payloads that are too large for a row; None keeps all in their rows.
+        claim_bytes: size from which on a payload is; 0 for none.
     """
 
     durable = True
 
     def __init__(
-        self, database: Database, *, step: int = STEP, meters: Meters | None = None
+        self,
+        database: Database,
+        *,
+        step: int = STEP,
+        meters: Meters | None = None,
+        blobs: PostgresBlobStore | None = None,
+        claim_bytes: int = 0,
     ) -> None:
+        self._payloads = ClaimCheck(STORE, database, blobs, claim_bytes, _NEEDED)
         self._crowded_out = CrowdedOut("results", meters)
         self._database = database
         self._step = step
         self._writer: Writer[_Part] | None = None
 
     async def __aenter__(self) -> Self:
-        """Get ready."""
+        """Get ready, and forget what a crash left behind."""
+        await self._payloads.sweep()
         writer: Writer[_Part] = Writer(self._database, "results", self._write)
         self._writer = await writer.__aenter__()
         return self
@@ -187,13 +216,20 @@ class PostgresResultStore:
         # Only what was there when the run was looked at: an end is told with the last of them.
         rows = await self._database.fetch(_READ, *whose, after, run["last_cursor"], limit)
         try:
-            items = tuple(decode_result(row["result"].encode()) for row in rows)
+            items = tuple([await self._opened(execution_id, row["result"]) for row in rows])
         except BadRequestError as error:
             raise StoreUnavailableError(
                 f"a result of run {execution_id} behind {after} cannot be read: {error.detail}",
                 store="results",
             ) from error
         return StoredResults(items, run["ended"])
+
+    async def _opened(self, execution_id: str, line: str) -> ResultEvent:
+        result = decode_result(line.encode())
+        if not line.startswith(MARK) or result.message is None:
+            return result
+        what = f"the payload of result {result.cursor} of run {execution_id}"
+        return with_payload(result, await self._payloads.opened(result.payload, what))
 
     async def last(self, execution_id: str) -> int | None:
         """The cursor of the newest result of a run."""
@@ -218,6 +254,10 @@ class PostgresResultStore:
         more = True
         while more:
             gone, more = await self._database.write(step)
+        if gone + 1 >= PART:
+            owners = await self._payloads.owned((execution_id,))
+            last = _owner(execution_id, (gone + 1) // PART)
+            await self._payloads.forget([one for one in owners if _part(one) < _part(last)])
         return gone
 
     async def trim(
@@ -237,6 +277,7 @@ class PostgresResultStore:
         going = [row["execution_id"] for row in await self._database.fetch(_GOING, part)]
         if dropped or going:
             await self._remove([*map(stored, dropped), *going])
+            await self._payloads.forget(await self._payloads.owned([*dropped, *map(named, going)]))
         self._crowded_out.add(crowded)
         return dropped
 
@@ -265,8 +306,8 @@ class PostgresResultStore:
         parent: str | None = None,
     ) -> None:
         # All are made before any is written.
-        made = [await opened_result(result) for result in results]
-        lines = [(result.cursor, encode_result(result).decode()) for result in made]
+        made = [(result, encode_result(result).decode()) for result in results]
+        lines = [(one.cursor, await self._line(execution_id, one, text)) for one, text in made]
         if self._writer is None:
             raise StoreUnavailableError("the store of results is not open", store="results")
         if not lines and ended_at is None:
@@ -274,6 +315,20 @@ class PostgresResultStore:
         size = sum(len(line) for _, line in lines)
         above = None if parent is None else stored(parent)
         await self._writer.put(_Part(stored(execution_id), lines, ended_at, above), size)
+
+    async def _line(self, execution_id: str, result: ResultEvent, line: str) -> str:
+        """The line of a result; a payload that is too large for it is kept before it is written."""
+        if result.message is None:
+            return line
+        owner = _owner(execution_id, result.cursor // PART)
+        if (claim := claim_in(result)) is not None:
+            await self._payloads.refer(owner, claim)
+        elif (text := self._payloads.text_of(result.payload, len(line))) is not None:
+            blob = await self._payloads.put(owner, text)
+            line = encode_result(with_payload(result, blob)).decode()
+        else:
+            return line
+        return MARK + line[1:]
 
     async def _write(self, made: Connection, parts: Sequence[_Part]) -> None:
         rows: list[tuple[Any, ...]] = []

@@ -33,17 +33,19 @@ async def execution_log(opening: Opening) -> dict[str, Any]:
     from yukta_rx.durability.postgres.queued_starts import PostgresQueuedStartStore
 
     database, kept = await opening.database(), opening.settings.execution_log
+    claims = opening.claims_in(database)
     events = PostgresExecutionLogStore(
         database,
         kept.retained_runs,
         kept.compact_after,
         meters=opening.meters,
         children=kept.retained_children,
+        **claims,
     )
     return {
         "execution_log": await opening.started(events),
         "queued_starts": await opening.started(
-            PostgresQueuedStartStore(database, meters=opening.meters)
+            PostgresQueuedStartStore(database, meters=opening.meters, **claims)
         ),
         "events": await opening.stack.enter_async_context(
             PostgresEventStore(database, meters=opening.meters)
@@ -54,7 +56,6 @@ async def execution_log(opening: Opening) -> dict[str, Any]:
 async def restart(opening: Opening) -> dict[str, Any]:
     """Outputs of nodes, and what goes with them."""
     from yukta_rx.durability.postgres.archive import PostgresExecutionArchiveStore
-    from yukta_rx.durability.postgres.blobs import PostgresBlobStore
     from yukta_rx.durability.postgres.checkpoints import PostgresNodeCheckpointStore
     from yukta_rx.durability.postgres.effects import PostgresEffectStore
     from yukta_rx.durability.postgres.input_requests import PostgresInputRequestStore
@@ -62,17 +63,14 @@ async def restart(opening: Opening) -> dict[str, Any]:
 
     database, meters = await opening.database(), opening.meters
     enter = opening.stack.enter_async_context
-    claims: dict[str, Any] = {
-        "blobs": PostgresBlobStore(database, opening.offload),
-        "claim_bytes": opening.settings.payload.claim_check_bytes,
-    }
+    claims = opening.claims_in(database)
     outputs = PostgresNodeCheckpointStore(database, meters=meters, **claims)
     archive = PostgresExecutionArchiveStore(database, meters=meters, **claims)
     return {
         "checkpoints": outputs,
         "archive": await opening.started(archive),
         "input_requests": await enter(PostgresInputRequestStore(database, meters=meters)),
-        "results": await enter(PostgresResultStore(database, meters=meters)),
+        "results": await enter(PostgresResultStore(database, meters=meters, **claims)),
         "effects": await enter(PostgresEffectStore(database)),
     }
 
