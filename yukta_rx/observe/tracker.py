@@ -264,13 +264,16 @@ class Tracker:
     async def drained(self) -> None:
         """Return once everything emitted so far is applied and handed to the feed."""
         self._apply_all()
-        if not self._backlog.outbox:
+        waiting = len(self._backlog.outbox)
+        if not waiting:
             return
-        if self._consumer is None or self._consumer.done():
-            self._publish_all()
+        # Where nobody has to find room for them, a few events need not wait for the consumer.
+        alone = waiting <= PER_TURN and not self._feed.listening
+        if alone or self._consumer is None or self._consumer.done():
+            self._publish(waiting)
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._drained.append((self._published + len(self._backlog.outbox), waiter))
+        self._drained.append((self._published + waiting, waiter))
         await waiter
 
     async def wait(self, execution_id: str, seconds: float | None) -> bool:
@@ -381,15 +384,17 @@ class Tracker:
         return event
 
     def _publish(self, n: int) -> None:
+        backlog, freed = self._backlog, 0
         for _ in range(n):
-            event, size = self._backlog.outbox.popleft()
-            self._backlog.gone(size)
+            event, size = backlog.outbox.popleft()
+            freed += size
             if event.type == "node.log":
                 self._lines.gone(event)
             try:
                 self._feed.publish(event, size - ENVELOPE)
             except Exception:
                 self._defect(event)
+        backlog.gone(freed)
         self._published += n
         while self._drained and self._drained[0][0] <= self._published:
             waiter = self._drained.popleft()[1]
