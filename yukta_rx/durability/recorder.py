@@ -169,6 +169,10 @@ class RunRecorder:
         if self._timer is not None:
             self._timer.cancel()
         self._late.clear()
+        # They know their run, and what waits for them themselves: nothing is left in a circle.
+        for recorder in self.nodes:
+            recorder.barrier = None
+        self.nodes = []
 
 
 class NodeRecorder:

@@ -144,7 +144,7 @@ class NodeClaims:
         shared: whether its plugin gets copies anyway.
     """
 
-    __slots__ = ("_copies", "_limit", "_node", "_opened", "_run", "_wanted", "carries", "sealed")
+    __slots__ = ("_copies", "_limit", "_node", "_opened", "_run", "_wanted", "carries")
 
     def __init__(
         self,
@@ -164,7 +164,11 @@ class NodeClaims:
         self.carries = spec.carries
         self._opened: dict[int, Claim] = {}
         """References that the plugin is about to be given, by the payloads that are open for it."""
-        self.sealed: Callable[[Any], Any] = _same if wanted is None else self._sealed
+
+    @property
+    def sealed(self) -> Callable[[Any], Any]:
+        """What makes of an output what leaves for it; looked up once, not for each message."""
+        return _same if self._wanted is None else self._sealed
 
     def closed(self, item: Message) -> bool:
         """Whether a message has a reference."""

@@ -164,11 +164,6 @@ class WorkerStage(Stage):
         if self.task is not None and asyncio.current_task(self.circuit.loop) is not self.task:
             self.task.cancel()
 
-    def clear(self) -> None:
-        """Let go of the worker too."""
-        super().clear()
-        self.task = None
-
     async def emit_one(self, item: Any) -> bool:
         """Emit one element once every child has credit for it; False when the stage ended."""
         if item is None:
@@ -221,6 +216,8 @@ class AsyncStage(WorkerStage):
     """
 
     __slots__ = ("batch", "chunk", "convert", "flushed", "fn")
+
+    spent = ("task", "fn", "convert")
 
     def __init__(self, plan: NodePlan, circuit: Circuit, body: AsyncBody) -> None:
         super().__init__(plan, circuit)
@@ -356,6 +353,8 @@ class AsyncManyStage(WorkerStage):
     """Draws the outputs of one element, then takes the next."""
 
     __slots__ = ("convert", "fn")
+
+    spent = ("task", "fn", "convert")
 
     def __init__(
         self,

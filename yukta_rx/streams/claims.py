@@ -118,6 +118,8 @@ class ClaimedMapStage(MapStage):
 
     __slots__ = ("claims", "unclaimed")
 
+    spent = ("claims", "unclaimed")
+
     def __init__(
         self,
         plan: NodePlan,

@@ -61,6 +61,8 @@ class ConcurrentStage(Stage):
 
     __slots__ = ("body", "calls", "failing", "finished", "leaving")
 
+    spent = ("body",)
+
     def __init__(self, plan: NodePlan, circuit: Circuit, body: ConcurrentBody) -> None:
         super().__init__(plan, circuit)
         self.body = body

@@ -22,7 +22,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from yukta_rx.errors import EngineError
 from yukta_rx.model.message import Routed
@@ -66,6 +66,9 @@ class Stage:
 
     can_hang = False
     """Whether a call can be silent without holding the event loop."""
+
+    spent: ClassVar[tuple[str, ...]] = ()
+    """Slots of a kind of stage that only its work needs; they are emptied by `clear`."""
 
     __slots__ = (
         "attempt",
@@ -455,6 +458,8 @@ class Stage:
         self.plan = NodePlan(name=self.plan.name)
         self.gate = self.tap = self.on_finished = self.front = self.lock = None
         self.outs, self.default, self.ports = [], [], {}
+        for name in self.spent:
+            delattr(self, name)
 
     def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Second half of `end`: the observer, the children, the circuit."""

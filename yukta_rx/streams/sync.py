@@ -256,6 +256,11 @@ class MapStage(Stage):
             self.on_finished([item])
         self.wake()
 
+    def clear(self) -> None:
+        """Let go of the function too."""
+        super().clear()
+        self.fn = self.again = self.straight = None
+
     async def _attempt(self, item: Any) -> list[Any]:
         try:
             return [self.again(item)]  # type: ignore[misc]
@@ -412,6 +417,8 @@ class IterableStage(SourceStage):
     """Draws from an iterator on the loop, a batch at a time."""
 
     __slots__ = ("iterator", "make")
+
+    spent = ("iterator", "make")
 
     def __init__(
         self,
