@@ -295,6 +295,7 @@ class Tracker:
         while True:
             if not self._backlog.empty:
                 self._turn()
+            if not self._backlog.empty:
                 await asyncio.sleep(0)
             elif self._stopping:
                 return
