@@ -169,6 +169,9 @@ class Shelf(Generic[V]):
 
     def _make_room(self, key: str) -> None:
         """Let go of what is too much beside a value, among its like."""
+        if len(self._live) + len(self._ended) + len(self._ended_children) <= self._capacity:
+            # So there are not too many of either, as nearly always.
+            return
         if key in self._parents:
             while len(self._parents) > self._capacity and self._drop(self._ended_children):
                 self.on_crowded()
