@@ -145,7 +145,8 @@ class PayloadGroup(Group):
     claim_check_bytes: ByteSize = setting(
         ByteSize(256 * 1024),
         "Size from which on a payload is stored apart from the output, result or start that it is "
-        "in, once for all that have it; 0 stores every payload where it is.",
+        "in, once for all that have it, and travels through a durable run as a reference; 0 stores "
+        "every payload where it is.",
         feature="DUR-02",
         ge=0,
     )
