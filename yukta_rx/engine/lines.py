@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.model.preview import preview
@@ -58,11 +57,11 @@ class LineRelay:
 
     def sink(self, node_id: str) -> Callable[[str, str, int], None]:
         """What takes `(line, stream, attempt)` of one node's plugin."""
-        return partial(self._take, node_id)
+        return _NodeLines(self, node_id)
 
-    def _take(self, node_id: str, line: str, stream: str, attempt: int) -> None:
+    def wrote(self, node_id: str) -> None:
+        """A node's plugin writes lines of its own."""
         self._writers[node_id] = None
-        self.write(node_id, line, stream, attempt)
 
     def echo(self, node_id: str, tap: Tap | None) -> Tap:
         """`tap`, behind one that writes what a node emits to its log.
@@ -119,3 +118,17 @@ class LineRelay:
     def _say(self, node_id: str, line: str, stream: str, attempt: int) -> None:
         level = "ERROR" if stream == "stderr" else "WARNING" if stream == "engine" else "INFO"
         self._emit(node_id, {"stream": stream, "level": level, "line": line, "attempt": attempt})
+
+
+class _NodeLines:
+    """Takes the lines of one node's plugin; there is one for each node of each run."""
+
+    __slots__ = ("_node_id", "_relay")
+
+    def __init__(self, relay: LineRelay, node_id: str) -> None:
+        self._relay = relay
+        self._node_id = node_id
+
+    def __call__(self, line: str, stream: str, attempt: int) -> None:
+        self._relay.wrote(self._node_id)
+        self._relay.write(self._node_id, line, stream, attempt)

@@ -157,8 +157,9 @@ class NodeRuntime:
     def wired(self, stage: Stage) -> None:
         """The stage that runs it is made."""
         self.stage = stage
-        self.fronts = in_front(stage)
-        self.buffer = buffer_of(self.fronts)
+        if self.prelude is not None or self.prepared.policy.edge_buffer is not None:
+            self.fronts = in_front(stage)
+            self.buffer = buffer_of(self.fronts)
 
     def edge_buffer(self) -> ops.Operator | None:
         """What keeps messages in front of it; None if the policy asks for nothing."""

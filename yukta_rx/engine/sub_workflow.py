@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from yukta_rx.errors import (
@@ -31,7 +30,7 @@ from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from yukta_rx.config.run_settings import SubWorkflowGroup
     from yukta_rx.engine.node import NodeRuntime
@@ -209,7 +208,7 @@ class Children:
 
     def runner(self, parent: Run, node: NodeRuntime) -> RunChild | None:
         """What a node of the run starts children with; None where nothing can."""
-        return None if self._start is None else partial(self._run, self._start, parent, node)
+        return None if self._start is None else _Runner(self, self._start, parent, node)
 
     @property
     def runs(self) -> list[Run]:
@@ -218,7 +217,7 @@ class Children:
 
     # -- one child
 
-    async def _run(
+    async def run(
         self,
         start: StartChild,
         parent: Run,
@@ -227,6 +226,7 @@ class Children:
         payload: Any,
         message: Message,
     ) -> ChildResult:
+        """Run a workflow to its end for a message that a node is working on."""
         if node.context is None or node.context.cancelled:
             # A call that ignored its cancellation: nobody would wait for the child.
             raise SubWorkflowError(
@@ -328,6 +328,25 @@ class Children:
         """Wait until none is left."""
         if self._tasks is not None:
             await self._tasks.ended()
+
+
+class _Runner:
+    """What the plugin of one node starts runs with; there is one for each node of each run."""
+
+    __slots__ = ("_children", "_node", "_parent", "_start")
+
+    def __init__(
+        self, children: Children, start: StartChild, parent: Run, node: NodeRuntime
+    ) -> None:
+        self._children = children
+        self._start = start
+        self._parent = parent
+        self._node = node
+
+    def __call__(self, workflow_id: str, payload: Any, message: Message) -> Awaitable[ChildResult]:
+        return self._children.run(
+            self._start, self._parent, self._node, workflow_id, payload, message
+        )
 
 
 def family(run: Run) -> Iterator[Run]:

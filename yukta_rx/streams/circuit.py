@@ -52,10 +52,10 @@ class Circuit:
     """
 
     __slots__ = (
+        "_context",
         "_live",
         "_own_pool",
         "_pool",
-        "context",
         "done",
         "edges",
         "loop",
@@ -77,7 +77,7 @@ class Circuit:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.pump = Pump.of(self.loop)
-        self.context = contextvars.copy_context()
+        self._context: contextvars.Context | None = None
         self.ready: deque[Stage] = deque()
         self.queued = False
         self.started = False
@@ -119,6 +119,12 @@ class Circuit:
         if self._pool is None:
             self._pool = BlockingPool()
         return self._pool
+
+    def keep_context(self) -> contextvars.Context:
+        """What calls in threads begin with: what was current at the first call of this."""
+        if self._context is None:
+            self._context = contextvars.copy_context()
+        return self._context
 
     def stage_of(self, flow: Flow[Any]) -> Stage:
         """The stage that runs `flow`'s node here; KeyError if it is not part of this circuit."""

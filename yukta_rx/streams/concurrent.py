@@ -68,8 +68,8 @@ class ConcurrentStage(Stage):
         self.body = body
         self.calls: dict[_Call, None] = {}
         """In the order in which their elements came."""
-        self.leaving: deque[_Call] = deque()
-        """Ended, in the order in which they leave."""
+        self.leaving: deque[_Call] | None = None
+        """Ended, in the order in which they leave; made with the first of them."""
         self.failing = False
         self.finished = 0
 
@@ -139,8 +139,13 @@ class ConcurrentStage(Stage):
         self.finished += 1
         self.failing = self.failing or call.error is not None
         if not self.body.ordered:
-            self.leaving.append(call)
+            self._leave(call)
         self.wake()
+
+    def _leave(self, call: _Call) -> None:
+        if self.leaving is None:
+            self.leaving = deque()
+        self.leaving.append(call)
 
     async def _outputs(self, item: Any) -> list[Any]:
         if self.plan.guarded:
@@ -153,7 +158,7 @@ class ConcurrentStage(Stage):
             if self.body.ordered and not self.leaving and self.calls:
                 first = next(iter(self.calls))
                 if first.outputs is not None or first.error is not None:
-                    self.leaving.append(first)
+                    self._leave(first)
             if not self.leaving:
                 return
             call = self.leaving[0]
@@ -194,4 +199,4 @@ class ConcurrentStage(Stage):
             if call.task is not None and not call.task.done():
                 call.task.cancel()
         self.calls.clear()
-        self.leaving.clear()
+        self.leaving = None

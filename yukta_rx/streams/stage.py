@@ -39,7 +39,7 @@ from yukta_rx.streams.pump import BATCH_SLOW
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
@@ -55,6 +55,9 @@ REMEMBERED: Final = 10
 
 NOT_PLAIN: Final = frozenset({NoneType, Routed, DeadLetter, GivenUp})
 """Types in a chunk that are not simply for the default output."""
+
+
+CUT_OFF: Final = (Outcome.CANCELLED, None)
 
 
 def _has_elements(edge: Edge) -> bool:
@@ -147,9 +150,9 @@ class Stage:
         self.filtered = 0
         self.discarded = 0
         self.unrouted = 0
-        self.strays: list[Any] = []
+        self.strays: Sequence[Any] = ()
         """The first elements that no child was there for."""
-        self.wasted: list[Any] = []
+        self.wasted: Sequence[Any] = ()
         """The first elements that were discarded, as far as they were at hand."""
         self.failed = 0
         """Elements that were given up after their last attempt, where there is a policy."""
@@ -159,7 +162,7 @@ class Stage:
         self.attempt = 1
         """The attempt that is under way, or that was the last."""
         self.culprit: Any = None
-        self.unsealed: tuple[Outcome, BaseException | None] = (Outcome.CANCELLED, None)
+        self.unsealed: tuple[Outcome, BaseException | None] = CUT_OFF
         """How it ends when the barrier is cancelled."""
         self.sealing: asyncio.Task[None] | None = None
         """Awaits the barrier of the completed stage; cancelled when nobody wants that any more."""
@@ -371,12 +374,13 @@ class Stage:
     def stray(self, items: list[Any]) -> None:
         """Count elements that were emitted for nobody, and remember the first."""
         self.unrouted += len(items)
-        self.strays += items[: REMEMBERED - len(self.strays)]
+        self.strays = (*self.strays, *items[: REMEMBERED - len(self.strays)])
 
     def discard(self, items: list[Any]) -> None:
         """Count elements that come to nothing since this stage ends, and remember the first."""
-        self.discarded += len(items)
-        self.wasted += items[: REMEMBERED - len(self.wasted)]
+        if items:
+            self.discarded += len(items)
+            self.wasted = (*self.wasted, *items[: REMEMBERED - len(self.wasted)])
 
     # -- termination
 

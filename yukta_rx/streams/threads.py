@@ -42,9 +42,14 @@ class _ThreadMixin(Stage):
 
     __slots__ = ()
 
+    def __init__(self, plan: NodePlan, circuit: Circuit) -> None:
+        super().__init__(plan, circuit)
+        # Whatever is current later, calls begin with what was when the graph was wired.
+        circuit.keep_context()
+
     def _send(self, job: Callable[[], Any], back: Callable[..., None]) -> None:
         circuit = self.circuit
-        context = circuit.context
+        context = circuit.keep_context()
 
         def run() -> None:
             to_loop(circuit.loop, returned, context.copy().run(job))
