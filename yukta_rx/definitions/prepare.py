@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from cachetools import LRUCache
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Offload: TypeAlias = Callable[..., Awaitable[Any]]
 """`offload(fn, *args)`: awaits `fn(*args)` somewhere that does not hold up the event loop."""
+
+T = TypeVar("T")
 
 CAPACITY = 128
 """Prepared workflows kept by default."""
@@ -113,6 +115,14 @@ class PreparedWorkflow:
     order: tuple[str, ...]
     nodes: Mapping[str, PreparedNode]
     warnings: tuple[Fault, ...]
+    _made: dict[Callable[..., Any], Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def once(self, make: Callable[[PreparedWorkflow], T]) -> T:
+        """What `make` gives for it, worked out once for all runs; nobody may change that."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: T = self._made[make]
+        return made
 
 
 def prepare(

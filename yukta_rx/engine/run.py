@@ -152,7 +152,10 @@ class Run(Steerable):
         self._tasks = Tasks(self._loop)
         self._plugins = OpenPlugins(self._pool, self._tasks)
         self._replay = replay
-        self._shared = shared_inputs(prepared, replay)
+        if replay is NO_REPLAY:
+            self._shared = prepared.once(shared_inputs)
+        else:
+            self._shared = shared_inputs(prepared, replay)
         self._recording: Recording | None = None
         if recorder is not None:
             self._recording = Recording(recorder, prepared, self._shared, replay.outputs)
@@ -343,7 +346,8 @@ class Run(Steerable):
         data: dict[str, Any] = {"status": str(node.status), "previous": str(previous)}
         if node.error is not None:
             data["error"] = node.failure()
-        self._voice.event("node.status", data, node.id)
+        at = node.ended_at if node.status.terminal else node.started_at
+        self._voice.event("node.status", data, node.id, at)
         if not node.status.terminal:
             return
         if self._recording is not None:

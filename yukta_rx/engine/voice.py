@@ -50,13 +50,19 @@ class Voice:
         self._publish = publish
         self._cursor = 0
 
-    def event(self, kind: str, data: dict[str, Any], node_id: str | None = None) -> None:
-        """Say that something happened; secrets that were handed out are masked."""
+    def event(
+        self,
+        kind: str,
+        data: dict[str, Any],
+        node_id: str | None = None,
+        time: datetime | None = None,
+    ) -> None:
+        """Say that something happened, now or at `time`; secrets that were given are masked."""
         session_id, workflow_id, execution_id = self._about
         self._emit(
             ExecutionEvent(
                 type=kind,
-                time=self._wall(),
+                time=self._wall() if time is None else time,
                 session_id=session_id,
                 workflow_id=workflow_id,
                 execution_id=execution_id,

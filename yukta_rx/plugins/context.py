@@ -192,7 +192,7 @@ class NodeContext:
         self.attempt = 1
         self.message: Message | None = None
         self.cancelled = False
-        self._beat = clock.now()
+        self._beat = 0.0
         self.beats = 0
         self._line_sink = log
         self._count_sink = count
