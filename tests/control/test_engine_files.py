@@ -6,12 +6,12 @@ import asyncio
 import gc
 import os
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 import pytest
 
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
+from yukta_rx.engine.run import Run
 from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.model.status import TaskStatus
 
@@ -101,10 +101,16 @@ async def test_what_is_open_is_logged_row_by_row(settings: Settings, caplog: Any
     assert any(line.endswith("browser logins (memory) outlives nothing") for line in told)
 
 
+def runs_in_memory(execution_id: str) -> list[Run]:
+    return [
+        one for one in gc.get_objects() if type(one) is Run and one.execution_id == execution_id
+    ]
+
+
 async def test_a_run_that_ended_is_not_kept_for_its_results(settings: Settings) -> None:
     async with Engine(settings) as engine:
         held = await engine.start("s", FLOW, step_mode=True)
-        made = ref(engine._starter.live[held.execution_id])
+        assert len(runs_in_memory(held.execution_id)) == 1
         await held.resume()
         assert await held.wait() is TaskStatus.SUCCESS
         await engine._starter.ended(held.execution_id)
@@ -113,4 +119,4 @@ async def test_a_run_that_ended_is_not_kept_for_its_results(settings: Settings) 
         gc.collect()
 
         assert engine.results.get(held.execution_id) is not None
-        assert made() is None
+        assert runs_in_memory(held.execution_id) == []
