@@ -20,6 +20,7 @@ from bench.harness import Bar, Family, Form, Found, at_least, at_most, table
 from bench.postgres import server
 from bench.workflows import PLUGINS
 from yukta_rx.app import Engine
+from yukta_rx.cli.collector import calm_collector
 from yukta_rx.config.load import load_settings
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.database import Database
@@ -111,7 +112,9 @@ async def opened() -> AsyncIterator[Engine]:
     await emptied()
     async with engine_on(server()) as engine:
         await engine.start(recovery.SESSION, STEPS, 1)
-        yield engine
+        # As while a server runs.
+        with calm_collector():
+            yield engine
 
 
 async def finished(count: int, *, together: int) -> float:

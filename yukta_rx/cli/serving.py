@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.app import Engine
+from yukta_rx.cli.collector import calm_collector
 from yukta_rx.cli.console import CliError, Console
 from yukta_rx.cli.signals import Signals
 from yukta_rx.cli.tracer import set_tracer_provider
@@ -89,6 +90,7 @@ async def serve(
             signals.engine = engine
             await prepare(engine)
         _announce(console, settings, server.url, applied_from)
+        stack.enter_context(calm_collector())
         await signals.first(meanwhile)
         # Before the server goes, so that who waits for a slot is told.
         engine.gateway.stop_admitting()
