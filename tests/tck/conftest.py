@@ -13,6 +13,7 @@ from reactivex import operators as rx
 
 from yukta_rx import operators as ops
 from yukta_rx.model.policy import OnError, Overflow, RetryPolicy
+from yukta_rx.streams.claims import Unopened
 from yukta_rx.streams.clock import LoopClock
 from yukta_rx.streams.concurrent import ConcurrentBody
 from yukta_rx.streams.flow import Flow, from_async_iterable, from_iterable
@@ -253,6 +254,14 @@ class EveryThird:
 
     def closed(self, item: Any) -> bool:
         return isinstance(item, str)
+
+    def around(self, fn: Any) -> Any:
+        def called(item: Any) -> Any:
+            if self.closed(item):
+                raise Unopened
+            return self.sealed(fn(item))
+
+        return called
 
     async def opened(self, item: str) -> int:
         await asyncio.sleep(0.001)

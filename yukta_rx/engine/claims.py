@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from contextlib import suppress
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
@@ -21,6 +22,7 @@ from yukta_rx.model.preview import preview
 from yukta_rx.model.weight import weigh
 from yukta_rx.operators._valve import Undecided
 from yukta_rx.streams.aio import Tasks
+from yukta_rx.streams.claims import Unopened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,6 +36,10 @@ KEPT: Final = 32 << 20
 
 SECONDS: Final = 1.0
 """How long a payload stays open that nobody asks for."""
+
+
+_LIGHT: Final = frozenset({int, float, bool, NoneType})
+_MEMBERS: Final = 16
 
 
 class ClaimSource(Protocol):
@@ -168,11 +174,28 @@ class NodeClaims:
     @property
     def sealed(self) -> Callable[[Any], Any]:
         """What makes of an output what leaves for it; looked up once, not for each message."""
-        return _same if self._wanted is None else self._sealed
+        return _same if self._wanted is None else _sealing(self._sealed, self._limit)
 
-    def closed(self, item: Message) -> bool:
-        """Whether a message has a reference."""
-        return type(item.payload) is Claim
+    @property
+    def closed(self) -> Callable[[Message], bool]:
+        """What tells whether a message has a reference."""
+        return is_closed
+
+    def around(self, fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`fn` for messages that have payloads; for one with a reference it raises `Unopened`."""
+        sealed = self.sealed
+
+        def whole(item: Message) -> Any:
+            if type(item.payload) is Claim:
+                raise Unopened
+            return fn(item)
+
+        def whole_and_sealed(item: Message) -> Any:
+            if type(item.payload) is Claim:
+                raise Unopened
+            return sealed(fn(item))
+
+        return whole if sealed is _same else whole_and_sealed
 
     async def opened(self, item: Message) -> Message:
         """The message as the plugin may have it.
@@ -235,7 +258,7 @@ class NodeClaims:
     def resealed(self, out: Any, item: Message, opened: Message) -> Any:
         """What leaves for an output that was made of a message, which may have a reference."""
         if opened is item:
-            return self.sealed(out)
+            return out if self._wanted is None else self._sealed(out)
         if out is opened:
             return item
         if type(out) is Routed:
@@ -315,6 +338,30 @@ async def whole(msg: Message) -> Message:
         StoreUnavailableError: that cannot be read; names the blob.
     """
     return with_payload(msg, await msg.payload.open()) if type(msg.payload) is Claim else msg
+
+
+def is_closed(msg: Message) -> bool:
+    """Whether a message has a reference in place of its payload."""
+    return type(msg.payload) is Claim
+
+
+def _sealing(seal: Callable[[Any], Any], limit: int) -> Callable[[Any], Any]:
+    """`seal`, behind a look that finds most payloads light: every message comes by here."""
+    short = limit // (4 * _MEMBERS)
+
+    def sealed(out: Any) -> Any:
+        if type(out) is Message:
+            payload = out.payload
+            if type(payload) is dict and len(payload) <= _MEMBERS:
+                for value in payload.values():
+                    kind = type(value)
+                    if kind not in _LIGHT and (kind is not str or len(value) > short):
+                        break
+                else:
+                    return out
+        return seal(out)
+
+    return sealed
 
 
 def _same(out: Any) -> Any:

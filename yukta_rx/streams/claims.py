@@ -43,8 +43,12 @@ class Claims(Protocol):
 
     carries: bool
 
-    def closed(self, item: Any) -> bool:
-        """Whether an element is a reference."""
+    @property
+    def closed(self) -> Callable[[Any], bool]:
+        """What tells whether an element is a reference; looked up once, as what follows."""
+
+    def around(self, fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """`fn`, which raises `Unopened` for a reference, and whose outputs are sealed."""
 
     async def opened(self, item: Any) -> Any:
         """What a reference stands for. Raises if it cannot be had."""
@@ -105,12 +109,7 @@ def _map_stage(body: MapBody, claims: Claims, plan: NodePlan, circuit: Circuit) 
 
         return AsyncBody(in_thread, exact=body.exact).stage(plan, circuit)
 
-    def once(item: Any) -> Any:
-        if closed(item):
-            raise Unopened
-        return sealed(fn(item))
-
-    return ClaimedMapStage(plan, circuit, once, body, claims)
+    return ClaimedMapStage(plan, circuit, claims.around(fn), body, claims)
 
 
 class ClaimedMapStage(MapStage):
@@ -163,7 +162,7 @@ class ClaimedMapStage(MapStage):
 
 
 def _many_stage(body: ManyBody, claims: Claims, plan: NodePlan, circuit: Circuit) -> Stage:
-    fn = body.fn
+    fn, closed = body.fn, claims.closed
     if plan.guarded:
 
         def drawn(item: Any, opened: Any) -> list[Any]:
@@ -171,7 +170,7 @@ def _many_stage(body: ManyBody, claims: Claims, plan: NodePlan, circuit: Circuit
             return collect(item, outputs, body.hold)
 
         async def attempt(item: Any) -> list[Any]:
-            opened = await claims.opened(item) if claims.closed(item) else item
+            opened = await claims.opened(item) if closed(item) else item
             if plan.limit is None:
                 return drawn(item, opened)
             return await circuit.pool.call(drawn, item, opened)
@@ -179,31 +178,40 @@ def _many_stage(body: ManyBody, claims: Claims, plan: NodePlan, circuit: Circuit
         return HeldStage(plan, circuit, attempt)
 
     def once(item: Any) -> Iterable[Any]:
-        if claims.closed(item):
+        if closed(item):
             raise Unopened
-        return _resealed(claims, fn(item), item, item)
+        return fn(item)
 
     return ClaimedManyStage(plan, circuit, once, fn, claims)
 
 
+def _each(sealed: Callable[[Any], Any], outputs: Iterable[Any]) -> Iterator[Any]:
+    """What leaves for outputs of an element that was no reference."""
+    try:
+        yield from map(sealed, outputs)
+    finally:
+        _close(outputs)
+
+
+def _close(outputs: Any) -> None:
+    close = getattr(outputs, "close", None)
+    if close is not None:
+        close()
+
+
 def _resealed(claims: Claims, outputs: Iterable[Any], item: Any, opened: Any) -> Iterator[Any]:
     try:
-        if opened is item:
-            yield from map(claims.sealed, outputs)
-            return
         for out in outputs:
             yield claims.resealed(out, item, opened)
     finally:
-        close = getattr(outputs, "close", None)
-        if close is not None:
-            close()
+        _close(outputs)
         claims.worked_off(item, opened)
 
 
 class ClaimedManyStage(ManyStage):
     """Has a task open what comes as a reference, then draws from what the call gives for it."""
 
-    __slots__ = ("claims", "opening", "unclaimed")
+    __slots__ = ("claims", "opening", "sealed", "unclaimed")
 
     def __init__(
         self,
@@ -215,7 +223,7 @@ class ClaimedManyStage(ManyStage):
     ) -> None:
         super().__init__(plan, circuit, once)
         self.unclaimed = fn
-        self.claims = claims
+        self.claims, self.sealed = claims, claims.sealed
         self.opening: asyncio.Task[None] | None = None
 
     def run(self) -> None:
@@ -227,6 +235,10 @@ class ClaimedManyStage(ManyStage):
             self.settle()
         if self.pruning:
             self.prune()
+
+    def emit(self, chunk: list[Any]) -> None:
+        """Seal what was drawn, and emit it."""
+        super().emit(list(map(self.sealed, chunk)))
 
     def fail(self, error: BaseException, culprit: Any = None) -> None:
         """What is a reference only has to be opened."""
@@ -265,10 +277,7 @@ def _around_async(body: AsyncBody, claims: Claims) -> AsyncBody:
     fn, convert = body.fn, body.convert
     closed, sealed = claims.closed, claims.sealed
 
-    async def called(item: Any) -> Any:
-        if not closed(item):
-            given = await fn(item)
-            return sealed(given if convert is None else convert(item, given, 0))
+    async def opening(item: Any) -> Any:
         opened = await claims.opened(item)
         call: Awaitable[Any] = fn(opened)
         if claims.carries:
@@ -281,21 +290,30 @@ def _around_async(body: AsyncBody, claims: Claims) -> AsyncBody:
         finally:
             claims.worked_off(item, opened)
 
-    return AsyncBody(called, exact=body.exact)
+    def called(item: Any) -> Awaitable[Any]:
+        return opening(item) if closed(item) else fn(item)
+
+    def converted(item: Any, given: Any, index: int) -> Any:
+        if closed(item):
+            return given
+        return sealed(given if convert is None else convert(item, given, index))
+
+    return AsyncBody(called, converted, exact=body.exact)
 
 
 def _around_async_many(body: AsyncManyBody, claims: Claims) -> AsyncManyBody:
     fn, convert = body.fn, body.convert
+    closed, sealed = claims.closed, claims.sealed
 
     async def called(item: Any) -> AsyncIterator[Any]:
-        opened = await claims.opened(item) if claims.closed(item) else item
+        opened = await claims.opened(item) if closed(item) else item
         outputs = fn(opened).__aiter__()
         index = 0
         try:
             async for out in outputs:
                 made = out if convert is None else convert(item, out, index)
                 index += 1
-                yield claims.resealed(made, item, opened)
+                yield sealed(made) if opened is item else claims.resealed(made, item, opened)
         finally:
             await close_iterator(outputs)
             claims.worked_off(item, opened)
@@ -318,14 +336,16 @@ def _around_concurrent(body: ConcurrentBody, claims: Claims) -> ConcurrentBody:
 
 
 def _around_thread(body: ThreadBody, claims: Claims) -> ThreadBody:
-    fn, many, closed = body.fn, body.many, claims.closed
+    fn, many, closed, sealed = body.fn, body.many, claims.closed, claims.sealed
 
     def called(item: Any) -> Any:
-        opened = claims.opened_in_thread(item) if closed(item) else item
-        made = fn(opened)
+        if not closed(item):
+            made = fn(item)
+            return _each(sealed, made) if many else sealed(made)
+        opened = claims.opened_in_thread(item)
         if many:
-            return _resealed(claims, made, item, opened)
-        return claims.resealed(made, item, opened)
+            return _resealed(claims, fn(opened), item, opened)
+        return claims.resealed(fn(opened), item, opened)
 
     return replace(body, fn=called)
 
@@ -333,18 +353,18 @@ def _around_thread(body: ThreadBody, claims: Claims) -> ThreadBody:
 class ClaimedInlet(Inlet):
     """Gives what references stand for."""
 
-    __slots__ = ("_claims", "last")
+    __slots__ = ("_claims", "_closed", "last")
 
     def __init__(self, stage: StreamStage, claims: Claims) -> None:
         super().__init__(stage)
-        self._claims = claims
+        self._claims, self._closed = claims, claims.closed
         self.last: tuple[Any, Any] = (None, None)
         """The last element and what was opened for it."""
 
     async def __anext__(self) -> Any:
         self.last = (None, None)
         item = await super().__anext__()
-        if not self._claims.closed(item):
+        if not self._closed(item):
             return item
         opened = await self._claims.opened(item)
         self.last = item, opened
@@ -354,18 +374,18 @@ class ClaimedInlet(Inlet):
 class ClaimedStreamStage(StreamStage):
     """Opens what the function takes, and seals what it gives."""
 
-    __slots__ = ("claims", "opener")
+    __slots__ = ("claims", "opener", "sealed")
 
     def __init__(self, plan: NodePlan, circuit: Circuit, body: StreamBody, claims: Claims) -> None:
         super().__init__(plan, circuit, body.fn, body.settled)
-        self.claims = claims
+        self.claims, self.sealed = claims, claims.sealed
         self.inlet = self.opener = ClaimedInlet(self, claims)
 
     async def emit_one(self, item: Any) -> bool:
         """Seal one element, and emit it under credit."""
         came, opened = self.opener.last
         if opened is None:
-            return await super().emit_one(self.claims.sealed(item))
+            return await super().emit_one(self.sealed(item))
         return await super().emit_one(self.claims.resealed(item, came, opened))
 
 
@@ -388,13 +408,13 @@ def _around_iterable(body: Any, claims: Claims) -> Any:
 
 
 def _around_async_iterable(body: AsyncIterableBody, claims: Claims) -> AsyncIterableBody:
-    make = body.make
+    make, sealed = body.make, claims.sealed
 
     async def made() -> AsyncIterator[Any]:
         items = make().__aiter__()
         try:
             async for item in items:
-                yield claims.sealed(item)
+                yield sealed(item)
         finally:
             await close_iterator(items)
 
