@@ -14,6 +14,7 @@ from yukta_rx.definitions.parse import parse_definition
 from yukta_rx.definitions.prepare import PreparedWorkflow, prepare
 from yukta_rx.durability.stores.checkpoints import LEFT_ALONE, WRITE_FAILED, NodeCheckpoint
 from yukta_rx.errors import ConflictError
+from yukta_rx.plugins.contract import processor
 from yukta_rx.plugins.registry import PluginRegistry
 
 pytestmark = pytest.mark.feature("DUR-03")
@@ -29,6 +30,7 @@ TYPES: dict[str, Any] = {
     "b": ("FILTER", {"when": "true"}),
     "batch": ("BATCH", {"size": 2}),
     "once": ("DEDUPLICATE", {"key": "${payload.n}"}),
+    "state": ("STATE", {}),
     "out": ("COLLECT_TERMINAL", {}),
     "aside": ("COLLECT_TERMINAL", {}),
 }
@@ -36,7 +38,13 @@ TYPES: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def registry() -> PluginRegistry:
-    return PluginRegistry.load(None)
+    return PluginRegistry.load(None, extra=[state])
+
+
+@processor("STATE", stateful=True, blocking=False)
+def state(msg, cfg, ctx):
+    """Depends on what came before."""
+    return msg.payload
 
 
 @pytest.fixture
@@ -85,10 +93,16 @@ def test_a_terminal_that_had_finished_is_fed_again_for_its_results(workflow) -> 
 
 
 def test_a_node_with_state_begins_anew_whatever_it_had_emitted(workflow) -> None:
+    plan = plan_resume(workflow("in>state", "state>out"), {"in": DONE, "state": PART, "out": PART})
+
+    assert plan.again == {"state"}
+    assert plan.partial == {"out"}
+
+
+def test_one_that_makes_its_state_again_goes_on(workflow) -> None:
     plan = plan_resume(workflow("in>once", "once>out"), {"in": DONE, "once": PART, "out": PART})
 
-    assert plan.again == {"once"}
-    assert plan.partial == {"out"}
+    assert plan.partial == {"once", "out"}
 
 
 def test_batches_go_on_since_each_names_what_it_was_made_of(workflow) -> None:

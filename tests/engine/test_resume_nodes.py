@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +119,88 @@ async def test_batches_and_what_was_seen_before_are_the_same_again(world: Any) -
         row=3,
     )
     assert await crash_everywhere(crashes, calls) > 10
+
+
+@virtual_time
+async def test_a_small_window_is_what_it_would_have_been(world: Any) -> None:
+    @processor("LETTER", blocking=False, pure=True)
+    def letter(msg: Message, cfg: Any, ctx: Any) -> Any:
+        """One of a few, again and again."""
+        return "abacabdbcadab"[msg.payload % 13]
+
+    crashes = crashes_of(
+        world,
+        {
+            "in": "NUMBERS",
+            "letter": "LETTER",
+            "seen": ("DEDUPLICATE", {"key": "${payload}", "window": 2}),
+            "double": "DOUBLE",
+            "out": "COLLECT_TERMINAL",
+        },
+        "in>letter>seen>double>out",
+        letter,
+        row=2,
+    )
+    assert await crash_everywhere(crashes, calls) > 10
+
+
+async def let_through(store: LoggedCheckpointStore, run: str) -> dict[Any, str]:
+    """What is recorded of the choices of node `seen`: key to the id of the message."""
+    found: dict[Any, str] = {}
+    async for row in counting_rows(lambda: store.read(run, "seen")):
+        for _, msg in row.messages:
+            assert msg.payload not in found
+            found[msg.payload] = msg.id
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+@virtual_time
+async def test_what_was_chosen_of_several_parents_stays_chosen_in_any_order(
+    world: Any, seed: int
+) -> None:
+    chance = random.Random(seed)
+
+    @processor("JITTER")
+    async def jitter(msg: Message, cfg: Any, ctx: Any) -> Any:
+        """Take a while, each time another."""
+        await asyncio.sleep(chance.random() * 0.1)
+        return msg.payload
+
+    several = {"engine": {"concurrency": {"max": 6, "ordered": False}}}
+    crashes = crashes_of(
+        world,
+        {
+            **dict.fromkeys("abc", "NUMBERS"),
+            **{f"{name}2": ("JITTER", several) for name in "abc"},
+            "seen": ("DEDUPLICATE", {"key": "${payload:json}"}),
+            "double": "DOUBLE",
+            "out": "COLLECT_TERMINAL",
+        },
+        "a>a2>seen, b>b2>seen, c>c2>seen, seen>double>out",
+        jitter,
+        row=3,
+    )
+    store = LoggedCheckpointStore()
+    await crashes.run(store, "run")
+    log = list(store.log)
+    for place in range(0, len(log) + 1, 2):
+        left, old = LoggedCheckpointStore(log[:place]), "run"
+        for new in ("again", "third"):
+            chosen, done = await let_through(left, old), await listed(left, old)
+            calls.clear()
+            _, outcome = await crashes.resume(left, old, new)
+            assert outcome.status == "SUCCESS"
+            results = sorted(item.payload for item in crashes.results if item.type == "RESULT")
+            assert results == [2 * n for n in range(20)]
+            assert not done & Counter(calls)
+            after = await let_through(left, new)
+            assert after.items() >= chosen.items()
+            # And another crash, somewhere in what was written behind the first.
+            begins = next(n for n, line in enumerate(left.log) if line[1] == new) + 1
+            cut = begins + chance.randrange(len(left.log) + 1 - begins)
+            left, old = LoggedCheckpointStore(left.log[:cut]), new
 
 
 @virtual_time

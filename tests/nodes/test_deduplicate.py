@@ -86,7 +86,62 @@ def test_the_window_holds_the_keys_seen_last_and_a_repeat_renews_its_place(passe
 def test_no_more_keys_are_kept_than_the_window_says(passed) -> None:
     _, b = passed(list(range(1000)), key="${payload:json}", window=10)
 
-    assert len(b.ctx.state) == 10
+    assert len(b.ctx.state.keys) == 10
+
+
+def gone_on(bench, finished: list[tuple[str, str, bool]], window: int = 10) -> Callable[..., bool]:
+    """A node that goes on behind messages, each `(id, key, let through)`; says what passes now."""
+    b = bench()
+    SPEC.open(None, b.ctx)
+    bound = bind_config(SPEC, {"key": "${payload}", "window": window})
+
+    def tell(name: str, key: str, emitted: bool) -> None:
+        msg = Message.of(key, id=name)
+        SPEC.recall(msg, bound.resolve(Scope(msg)), b.ctx, emitted)
+
+    def passes(name: str, key: str) -> bool:
+        msg = Message.of(key, id=name)
+        return deduplicate(msg, bound.resolve(Scope(msg)), b.ctx) is msg
+
+    for name, key, through in finished:
+        if through:
+            tell(name, key, True)
+    passes.again = lambda name, key: tell(name, key, False)
+    passes.apart = lambda name: SPEC.recall(Message.of(None, id=name), None, b.ctx, False)
+    passes.state = b.ctx.state
+    return passes
+
+
+def test_a_run_that_goes_on_keeps_to_what_it_let_through_whatever_comes_first(bench) -> None:
+    passes = gone_on(bench, [("m1", "a", True), ("m2", "b", True), ("m3", "a", False)])
+
+    assert [passes("n1", "a"), passes("n2", "c"), passes("n3", "b")] == [False, True, False]
+    for name, key in (("m3", "a"), ("m1", "a"), ("m2", "b")):
+        passes.again(name, key)
+    assert not passes.state.taken
+    assert [passes("n4", "a"), passes("n5", "c"), passes("n6", "d")] == [False, False, True]
+
+
+def test_the_window_of_a_run_that_goes_on_is_what_it_was(bench) -> None:
+    finished = [("m1", "a", True), ("m2", "b", True), ("m3", "a", False), ("m4", "c", True)]
+    passes = gone_on(bench, finished, window=2)
+    for name, key, _ in finished:
+        passes.again(name, key)
+
+    # b was not seen for the longest time.
+    assert list(passes.state.keys) == ["a", "c"]
+    assert [passes("n1", "a"), passes("n2", "b"), passes("n3", "c")] == [False, True, True]
+
+
+def test_one_that_was_let_through_is_known_without_its_payload_and_by_its_own_key(bench) -> None:
+    passes = gone_on(bench, [("same", "a", True), ("same", "b", True), ("m3", "c", True)])
+
+    passes.again("same", "b")
+    assert sorted(passes.state.taken) == ["a", "c"]
+    passes.apart("m3")
+    passes.apart("unknown")
+    assert sorted(passes.state.taken) == ["a"]
+    assert [passes("n1", "b"), passes("n2", "c"), passes("n3", "a")] == [False, False, False]
 
 
 def test_a_further_attempt_at_a_message_is_no_repeat_of_itself(passed, bench) -> None:

@@ -22,7 +22,8 @@ from reactivex import operators as rx
 from yukta_rx.engine.plugin_input import PluginInput
 from yukta_rx.engine.policies import Timers, copies, milliseconds
 from yukta_rx.engine.resume import settled
-from yukta_rx.errors import PluginContractError
+from yukta_rx.errors import PluginContractError, YuktaError
+from yukta_rx.model.claim import Claim
 from yukta_rx.model.message import Message, Routed, copy_payload
 from yukta_rx.plugins.bind import calls_at_once
 from yukta_rx.plugins.context import CallContext
@@ -237,6 +238,18 @@ class PluginCall:
         if first is not None:
             first(msg)
         return self.passed_on(msg)
+
+    def recall(self, msg: Message, emitted: bool) -> None:
+        """Tell the plugin of a message that it had finished before the run went on."""
+        assert self.spec.recall is not None, "only such a plugin is told"
+        config = self.config
+        try:
+            if config is None and type(msg.payload) is not Claim:
+                config = self.config_for(msg)
+            self.spec.recall(msg, config, self.context, emitted)
+        except YuktaError:
+            # So it did the first time: it left nothing behind.
+            return
 
     def passed_on(self, msg: Message) -> Message:
         """The message as it goes round the plugin, into a branch that may change it."""

@@ -136,6 +136,8 @@ class OpenPlugins:
                 node.passed_round = call.passed_on
             if node.claims is not None and node.claims.carries:
                 call.carried = node.claims.carried
+        if node.prelude is not None and node.prepared.spec.recall is not None:
+            node.prelude.recall = call.recall
         if call.opening_waits:
             return partial(self._open, node, call)
         try:

@@ -14,6 +14,7 @@ Feature: DUR-03.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import aclosing
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -29,10 +30,12 @@ from yukta_rx.streams.plan import ERROR_PORT, DeadLetter
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from yukta_rx.durability.stores.checkpoints import Rows
+    from yukta_rx.durability.stores.checkpoints import CheckpointRow, Rows
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.streams.known import Memory
     from yukta_rx.streams.stage import Stage
+
+    _Output = tuple[str | None, Message]
 
 HEX: Final = 32
 """Length of the ids that are hashes."""
@@ -100,6 +103,8 @@ class Prelude:
         self._waiter: asyncio.Future[None] | None = None
         self._stage: Stage | None = None
         self._sorting: Stage | None = None
+        self.recall: Callable[[Message, bool], None] | None = None
+        """Tells the plugin of what it had finished, if it wants to know."""
         self.given: GivenBefore | None = None
         if node.kind is PluginKind.TRIGGER:
             self.given = GivenBefore(node.id, replayable=node.prepared.spec.replayable)
@@ -146,9 +151,12 @@ class Prelude:
     # -- what was recorded
 
     async def _play(self, stage: Stage) -> None:
+        outputs: deque[_Output] = deque()
         try:
             async with aclosing(self._rows()) as recorded:
                 async for row in recorded:
+                    if self.recall is not None:
+                        await self._recalled(row, outputs)
                     for port, messages in row.batches:
                         if self.given is not None:
                             for msg in messages:
@@ -164,6 +172,22 @@ class Prelude:
             stage.fail(failure)
             return
         self._end(stage)
+
+    async def _recalled(self, row: CheckpointRow, outputs: deque[_Output]) -> None:
+        """Tell the plugin what it emitted, under the ids of its inputs.
+
+        Args:
+            row: what is recorded next.
+            outputs: those whose inputs come in a later row.
+        """
+        assert self.recall is not None, "only such a plugin is told"
+        outputs.extend(one for one in row.messages if one[0] != DROPPED_PORT)
+        for message_id, count in row.inputs:
+            for _ in range(min(count, len(outputs))):
+                port, msg = outputs.popleft()
+                if port is None:
+                    payload = (await whole(msg)).payload
+                    self.recall(Message(payload, msg.headers, uid=message_id), True)
 
     async def _emit(self, stage: Stage, port: str | None, messages: Sequence[Message]) -> None:
         node = self._node
@@ -255,6 +279,9 @@ class Prelude:
         finished: list[Message] = []
         for msg in batch:
             (finished if known.take(msg.id) else fresh).append(msg)
+        if self.recall is not None:
+            for msg in finished:
+                self.recall(msg, False)
         stage = self._stage
         if finished and stage is not None and not stage.ended:
             if not stage.touched:

@@ -39,6 +39,7 @@ from yukta_rx.plugins.spec import (
     PluginSpec,
     PortsOf,
     ProcessorPlugin,
+    Recall,
     Shape,
     Timeout,
     TimeoutOf,
@@ -148,6 +149,7 @@ def processor(
     exact: bool = False,
     stateful: bool = False,
     independent: bool = False,
+    recall: Recall | None = None,
     settles: bool = False,
     signals: bool = False,
     calls: str = "",
@@ -165,6 +167,12 @@ def processor(
         stateful: it keeps state between messages, so it cannot run on a worker.
         independent: what it does for a message depends on no other one, though it is stateful:
             its state is elsewhere, and a resumed run need not repeat what is finished.
+        recall: of a function that keeps its state in `ctx.state`: makes that again where a run goes
+            on after a crash, which then does not repeat what is finished. Called on the loop, with
+            `(msg, cfg, ctx, emitted)`: with `emitted` for each message that it emitted, under the
+            id of its input, in their order and before anything else; later without, for each input
+            that it had finished, as that comes again; `cfg` is None where options read a payload
+            that is kept apart.
         settles: of a ProcessorPlugin: what it emits names all the messages that it was made of as
             its causes, and it keeps nothing of them afterwards. So a run that goes on after a
             crash does not give them to it again.
@@ -193,6 +201,7 @@ def processor(
             "exact": exact,
             "stateful": stateful,
             "independent": independent,
+            "recall": recall,
             "settles": settles,
             "signals": signals,
             "calls": calls,
@@ -283,6 +292,10 @@ def _attach(fn: F, spec: PluginSpec) -> F:
         raise ValueError(f"{spec.source}: a port is named twice in {', '.join(spec.ports)}")
     if spec.calls and spec.calls not in spec.config.model_fields:
         raise TypeError(f"{spec.source}: there is no option {spec.calls}")
+    if spec.recall is not None:
+        check_parameters(spec.recall, 4, "recall(msg, cfg, ctx, emitted)")
+        if not spec.per_message:
+            raise TypeError(f"{spec.source}: recall is for a function")
     if spec.carries and spec.shape is not Shape.ASYNC:
         raise TypeError(f"{spec.source}: carries is for an async def")
     if spec.exact and (spec.shape not in (Shape.SYNC, Shape.ASYNC) or spec.ports or spec.ports_of):

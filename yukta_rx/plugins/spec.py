@@ -19,6 +19,7 @@ DEFAULT_TIMEOUT: Final = 30.0
 Timeout = float | None
 TimeoutOf = Callable[[Any], Timeout]
 PortsOf = Callable[[Any], tuple[str, ...]]
+Recall = Callable[[Any, Any, Any, bool], None]
 ConfigModel = type[PluginConfig]
 
 
@@ -69,6 +70,8 @@ class PluginSpec:
         stateful: it keeps state between messages, so it cannot run on a worker.
         independent: what it does for a message depends on no other one, though it is stateful:
             a resumed run need not repeat what is finished.
+        recall: of a function with state: makes the state again of what a run had finished before it
+            goes on; called with (msg, cfg, ctx, emitted).
         settles: of a stream plugin: what it emits names all that it was made of as its causes,
             and it keeps nothing of that.
         anew: whether a resumed run has to give it all inputs again, so configured.
@@ -102,6 +105,7 @@ class PluginSpec:
     failure_mode: FailureMode = FailureMode.FAIL
     stateful: bool = False
     independent: bool = False
+    recall: Recall | None = None
     settles: bool = False
     anew: Callable[[Mapping[str, Any]], bool] | None = None
     signals: bool = False
@@ -131,7 +135,8 @@ class PluginSpec:
     @property
     def by_message(self) -> bool:
         """Whether a run that goes on after a crash need not repeat the messages it had finished."""
-        return self.settles or (self.per_message and (self.independent or not self.stateful))
+        apart = self.independent or self.recall is not None or not self.stateful
+        return self.settles or (self.per_message and apart)
 
     @property
     def noun(self) -> str:
