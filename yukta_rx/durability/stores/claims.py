@@ -37,7 +37,12 @@ def claims_of(row: CheckpointRow, limit: int) -> Claims:
     Raises:
         UnserialisablePayloadError: one cannot be stored.
     """
-    found = {at: claim(msg.payload, limit) for at, (_, msg) in enumerate(row.messages)}
+    # What travels as a reference is kept by that: its own text may be longer than a low limit.
+    found = {
+        at: claim(msg.payload, limit)
+        for at, (_, msg) in enumerate(row.messages)
+        if type(msg.payload) is not Claim
+    }
     return {at: data for at, data in found.items() if data is not None}
 
 
