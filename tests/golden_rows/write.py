@@ -19,14 +19,21 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from tests.contract.definitions import record
+from tests.contract.execution_log import started
+from tests.contract.queued_starts import start
+from tests.contract.results import result
 from tests.contract.sessions import session
 from tests.databases import empty_database, server_or_skip
 from yukta_rx.durability.postgres import migrate
+from yukta_rx.durability.postgres.blobs import PostgresBlobStore
 from yukta_rx.durability.postgres.database import Database
 from yukta_rx.durability.postgres.definitions import PostgresWorkflowDefinitionStore
+from yukta_rx.durability.postgres.execution_log import PostgresExecutionLogStore
 from yukta_rx.durability.postgres.fence import raise_epoch
 from yukta_rx.durability.postgres.histories import PostgresHistoryStore
 from yukta_rx.durability.postgres.key_values import PostgresKeyValueStore
+from yukta_rx.durability.postgres.queued_starts import PostgresQueuedStartStore
+from yukta_rx.durability.postgres.results import PostgresResultStore
 from yukta_rx.durability.postgres.sessions import PostgresSessionConfigStore
 from yukta_rx.durability.postgres.tables import metadata
 from yukta_rx.durability.stores.effects import EffectKey
@@ -44,6 +51,8 @@ EXPECTED: Final = "expected.json"
 AT: Final = datetime(2026, 3, 1, 12, 0, 0, 125_001, tzinfo=UTC)
 KEYS: Final = ("plain", "odd \0\\ 名前")
 ONCE: Final = EffectKey("line", "n", "m", "op")
+RUN: Final = "01930000-0000-7000-8000-000000000001"
+LARGE: Final = {"text": "groß " * 60, "big": 2**70, "pair": (1, b"\0")}
 CHAT: Final = HistoryKey("s", "chat \0")
 
 
@@ -65,6 +74,35 @@ async def fill(database: Database) -> None:
     async with PostgresHistoryStore(database) as histories:
         for text in ("hello", "ä \0 😀"):
             await histories.append(CHAT, Turn("user", text, AT), 9)
+    claims = _claims(database)
+    async with PostgresQueuedStartStore(database, **claims) as queue:
+        await queue.put(start(RUN, request={"payload": LARGE}))
+    async with PostgresExecutionLogStore(database, 500, 10_000, **claims) as history:
+        await history.append_start(started(RUN, LARGE))
+    async with PostgresResultStore(database, **claims) as results:
+        await results.append(RUN, [result(1, LARGE, h="ä"), result(2, {"n": 1})])
+
+
+def _claims(database: Database) -> dict[str, Any]:
+    """What a store needs to keep large payloads apart."""
+    return {"blobs": PostgresBlobStore(database, asyncio.to_thread), "claim_bytes": 200}
+
+
+async def _large(database: Database) -> dict[str, Any]:
+    """The payloads that are kept apart, as the stores give them."""
+    claims = _claims(database)
+    queue = PostgresQueuedStartStore(database, **claims)
+    waiting = [await queue.opened(one) for one in await queue.list()]
+    async with (
+        PostgresExecutionLogStore(database, 500, 10_000, **claims) as history,
+        PostgresResultStore(database, **claims) as results,
+    ):
+        begun, part = await history.start_of(RUN), await results.read(RUN)
+    return {
+        "waiting": [one.request for one in waiting],
+        "started": None if begun is None else begun.payload,
+        "results": [] if part is None else [[one.cursor, one.payload] for one in part.items],
+    }
 
 
 async def read(database: Database) -> Any:
@@ -88,6 +126,7 @@ async def read(database: Database) -> Any:
             "values": [_value(await held.get("s", key)) for key in (*KEYS, "n")],
             "once": await held.incr("s", "n", 5, cap=9, effect=ONCE),
             "kept": [held.kept, turns.kept],
+            "apart": await _large(database),
             "turns": [[one.role, one.text, str(one.at)] for one in await turns.load(CHAT, 9)],
         }
     return json.loads(encode(found))
