@@ -14,7 +14,7 @@ from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
 from yukta_rx.durability.memory.checkpoints import MemoryNodeCheckpointStore
 from yukta_rx.durability.stores.checkpoints import CheckpointRow
 from yukta_rx.metrics import Meters
-from yukta_rx.model.message import Message
+from yukta_rx.model.message import trigger_message
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.testing.clock import virtual_time
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.feature("DUR-02")
 
-ROW = CheckpointRow.of([(None, Message(1, {}, ("in", 0)))])
+ROW = CheckpointRow.of([(None, trigger_message("lineage", "in", 0, 1))])
 
 
 class Costly(MemoryNodeCheckpointStore):

@@ -9,7 +9,7 @@ import pytest
 from yukta_rx.durability.stores.checkpoints import CheckpointRow, encode_row
 from yukta_rx.durability.stores.claims import claims_of, references_in
 from yukta_rx.model.claim import Claim
-from yukta_rx.model.message import Message
+from yukta_rx.model.message import trigger_message
 
 pytestmark = pytest.mark.feature("DUR-02")
 
@@ -20,7 +20,10 @@ async def never(_blob: Any) -> Any:
 
 def test_a_reference_is_none_of_the_payloads_that_are_too_large_whatever_the_limit() -> None:
     small, large = Claim.of({"n": 0}, never), "x" * 200
-    messages = [(None, Message(payload, {}, ("in", n))) for n, payload in enumerate((small, large))]
+    messages = [
+        (None, trigger_message("lineage", "in", n, payload))
+        for n, payload in enumerate((small, large))
+    ]
     row = CheckpointRow.of(messages)
     limit = 50
 
