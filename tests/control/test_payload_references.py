@@ -56,6 +56,12 @@ async def gated(msg, cfg, ctx):
     return msg
 
 
+@processor("LENGTH", pure=True)
+def length(msg, cfg, ctx):
+    """In a thread: how long the text is."""
+    return {"n": msg.payload["n"], "length": len(msg.payload["text"])}
+
+
 class StampConfig(PluginConfig):
     """An option that reads the payload."""
 
@@ -71,7 +77,7 @@ def stamp(msg, cfg, ctx):
 
 @pytest.fixture(scope="module")
 def registry() -> PluginRegistry:
-    return PluginRegistry.load(None, extra=[many, gated, stamp])
+    return PluginRegistry.load(None, extra=[many, gated, length, stamp])
 
 
 @pytest.fixture(autouse=True)
@@ -209,6 +215,20 @@ async def test_options_and_limits_read_the_payload_that_a_reference_stands_for(
 
     assert made == [{"label": f"number {n}", "length": 8 * KIB} for n in range(3)]
     assert [dict] * 3 == GIVEN
+
+
+@virtual_time
+async def test_the_only_thread_of_an_engine_can_wait_for_a_payload(
+    tmp_path: Path, registry: PluginRegistry
+) -> None:
+    line = flow(("in", "MANY"), ("length", "LENGTH"), ("out", "COLLECT_TERMINAL"))
+    settings = {"execution.blocking-threads": 1, **LIMIT}
+    async with engine_on(tmp_path / "data", registry, **settings) as engine:
+        run = await engine.start("s", line, {"count": 5, "size": 8 * KIB})
+        assert await run.wait(60) is TaskStatus.SUCCESS
+        made = await payloads_of(run)
+
+    assert made == [{"n": n, "length": 8 * KIB} for n in range(5)]
 
 
 @virtual_time

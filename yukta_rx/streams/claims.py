@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.plan import Body, NodePlan
+    from yukta_rx.streams.pool import BlockingPool
     from yukta_rx.streams.stage import Stage
 
 
@@ -86,6 +87,8 @@ class ClaimedBody:
             return _many_stage(inner, claims, plan, circuit)
         if isinstance(inner, StreamBody):
             return ClaimedStreamStage(plan, circuit, inner, claims)
+        if isinstance(inner, ThreadBody):
+            return _around_thread(inner, claims, circuit.pool).stage(plan, circuit)
         around = _AROUND.get(type(inner))
         body: Body = inner if around is None else around(inner, claims)
         return body.stage(plan, circuit)
@@ -335,14 +338,19 @@ def _around_concurrent(body: ConcurrentBody, claims: Claims) -> ConcurrentBody:
     return replace(body, attempt=attempted)
 
 
-def _around_thread(body: ThreadBody, claims: Claims) -> ThreadBody:
+def _around_thread(body: ThreadBody, claims: Claims, pool: BlockingPool) -> ThreadBody:
     fn, many, closed, sealed = body.fn, body.many, claims.closed, claims.sealed
 
     def called(item: Any) -> Any:
         if not closed(item):
             made = fn(item)
             return _each(sealed, made) if many else sealed(made)
-        opened = claims.opened_in_thread(item)
+        # Who reads for it may need a thread too.
+        pool.abandon()
+        try:
+            opened = claims.opened_in_thread(item)
+        finally:
+            pool.reclaim()
         if many:
             return _resealed(claims, fn(opened), item, opened)
         return claims.resealed(fn(opened), item, opened)
@@ -425,7 +433,6 @@ _AROUND: dict[type, Callable[[Any, Claims], Any]] = {
     AsyncBody: _around_async,
     AsyncManyBody: _around_async_many,
     ConcurrentBody: _around_concurrent,
-    ThreadBody: _around_thread,
     IterableBody: _around_iterable,
     ThreadIterableBody: _around_iterable,
     AsyncIterableBody: _around_async_iterable,
