@@ -74,6 +74,12 @@ def shared_inputs(prepared: PreparedWorkflow, replay: Replay = NO_REPLAY) -> set
     on, and what a pure trigger emits may be part of the start payload. Others emit copies. What
     is replayed stays in the store.
     """
+    return (
+        prepared.once(_shared_inputs) if replay is NO_REPLAY else _shared_inputs(prepared, replay)
+    )
+
+
+def _shared_inputs(prepared: PreparedWorkflow, replay: Replay = NO_REPLAY) -> set[str]:
     shared: set[str] = set()
     for node_id in prepared.order:
         for parent in prepared.nodes[node_id].parents:

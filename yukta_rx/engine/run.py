@@ -128,17 +128,14 @@ class Run(Steerable):
             execution_id or new_execution_id(), LoopClock(self._loop), settings, timeout, step_mode
         )
         self.prepared, self.definition = prepared, prepared.definition
-        self.session_id = session_id
-        self.started_at: datetime | None = None
-        self.ended_at: datetime | None = None
-        self.error: dict[str, Any] | None = None
+        self.session_id, self._base_dir = session_id, base_dir
+        self._begin_blank()
         self.about: Mapping[str, Any] = about or {}
         self.traceparent: str | None = self.about.get(TRACEPARENT)
         self.children = Children(descent or Descent(), start_child, settings.sub_workflow)
         self._lineage = lineage or self.execution_id
         self.family = self.children.descent.family.of(self._lineage)
         self._payload = without_engine_members(payload)
-        self._base_dir = base_dir
         self.secrets = secrets or EnvironmentSecrets()
         self._own_pool = pool is None
         self._pool = pool or BlockingPool(settings.execution.blocking_threads)
@@ -148,27 +145,29 @@ class Run(Steerable):
         self._options = options or prepared.definition.options
         self.signals = signals
         self.keeping = keeping or keeping_in_memory(settings, self._clock)
-        self.rates: dict[Edge, RateMeter] = {}
         self._tasks = Tasks(self._loop)
         self._plugins = OpenPlugins(self._pool, self._tasks)
         self._replay = replay
-        if replay is NO_REPLAY:
-            self._shared = prepared.once(shared_inputs)
-        else:
-            self._shared = shared_inputs(prepared, replay)
+        self._shared = shared_inputs(prepared, replay)
         self._recording: Recording | None = None
         if recorder is not None:
             self._recording = Recording(recorder, prepared, self._shared, replay.outputs)
-        self._edges: Sequence[Edge] = ()
-        self._first_failure: dict[str, Any] | None = None
-        """Of a terminal, where the others may finish all the same."""
-        self._version = self._snapshots = 0
         self._host = self._make_host()
         self.nodes = self._make_nodes()
         if self._recording is not None:
             self._recording.claim(self.nodes.values())
         if step_mode:
             self.pause()
+
+    def _begin_blank(self) -> None:
+        self.started_at: datetime | None = None
+        self.ended_at: datetime | None = None
+        self.error: dict[str, Any] | None = None
+        self.rates: dict[Edge, RateMeter] = {}
+        self._edges: Sequence[Edge] = ()
+        self._first_failure: dict[str, Any] | None = None
+        """Of a terminal, where the others may finish all the same."""
+        self._version = self._snapshots = 0
 
     def _make_host(self) -> NodeHost:
         execution = self._settings.execution
