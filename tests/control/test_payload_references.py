@@ -263,6 +263,28 @@ async def test_a_breakpoint_looks_into_the_payload_and_the_held_message_shows_it
 
 
 @virtual_time
+async def test_a_breakpoint_looks_into_payloads_of_a_node_that_works_on_several(
+    tmp_path: Path, registry: PluginRegistry
+) -> None:
+    several = {"config": {"engine": {"concurrency": {"max": 3}}}}
+    line = flow(("in", "MANY"), ("gate", "GATED", several), ("out", "COLLECT_TERMINAL"))
+    async with engine_on(tmp_path / "data", registry, **LIMIT) as engine:
+        run = await engine.start("s", line, {"count": 6, "size": 8 * KIB}, step_mode=True)
+        gate, live = run.node("gate"), engine._starter.live[run.execution_id].nodes["gate"]
+        await gate.set_breakpoint(when="payload.n == 4")
+        GATE.add("open")
+        await run.resume()
+        await until(lambda: live.valve.holds)
+        assert (await gate.held["payload"].open())["n"] == 4
+        assert live.counters["in"] == 4
+        await gate.release_held()
+        assert await run.wait() is TaskStatus.SUCCESS
+        made = await payloads_of(run)
+
+    assert [one["n"] for one in made] == [0, 1, 2, 3, 4, 5]
+
+
+@virtual_time
 async def test_who_taps_an_edge_sees_what_goes_over_it(
     tmp_path: Path, registry: PluginRegistry
 ) -> None:

@@ -107,7 +107,7 @@ class ConcurrentStage(Stage):
             self.complete_if_idle()
 
     def _take(self) -> bool:
-        """Take one element; False if there is none, or no room for what it may give."""
+        """Take one element; False if none goes into a call, or there is no room for its outputs."""
         edge = self.next_edge() if self.room() > 0 else None
         if edge is None:
             return False
@@ -125,7 +125,8 @@ class ConcurrentStage(Stage):
             call = _Call(edge, batch[0])
             self.calls[call] = None
             call.task = self.circuit.tasks.spawn(self._work(call), f"yukta node {self.plan.name}")
-        return True
+        # The gate may have kept it, or sent it round; it wakes this stage if there is more.
+        return bool(batch)
 
     async def _work(self, call: _Call) -> None:
         try:
