@@ -36,7 +36,7 @@ from yukta_rx.durability.stores.checkpoints import (
     NodeCheckpoint,
     encode_row,
 )
-from yukta_rx.durability.stores.claims import STORE, claims_of, references_in
+from yukta_rx.durability.stores.claims import STORE, claims_of, references_in, without
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 from yukta_rx.streams.aio import Tasks
 
@@ -190,30 +190,25 @@ class FileNodeCheckpointStore:
         """Have a row written; None if it cannot be."""
         sizes = len(row), len(row.inputs)
         try:
-            body = encode_row(row)
-            record: RowRecord | None = None
-            if self._claim_bytes and self._blobs is not None:
-                record = self._large(output, row, self._blobs, len(body), done=done)
+            references = references_in(row) if self._claim_bytes else {}
+            light = without(row, references)
+            body = encode_row(light)
+            large = self._claim_bytes and len(body) > self._claim_bytes
+            claims = claims_of(light, self._claim_bytes) if large else {}
         except UnserialisablePayloadError as error:
             log.warning("the output of node %s is not kept: %s", output.node_id, error)
             self._give_up(output, UNSERIALISABLE)
             return None
-        if record is None:
+        if (claims or references) and self._blobs is not None:
+            record: RowRecord = LargeRowRecord(
+                output, row, claims, references, self._blobs, done=done
+            )
+        else:
             line = row_line(output.about, output.taken, sizes, body, done=done)
             record = RowRecord(output, line, sizes, done=done)
         output.taken += 1
         self._send(output, record)
         return record
-
-    def _large(
-        self, output: Output, row: CheckpointRow, blobs: FileBlobStore, size: int, *, done: bool
-    ) -> RowRecord | None:
-        """A row with payloads that are kept apart; None if it has none."""
-        claims = claims_of(row, self._claim_bytes) if size > self._claim_bytes else {}
-        references = references_in(row)
-        if not claims and not references:
-            return None
-        return LargeRowRecord(output, row, claims, references, blobs, done=done)
 
     def _send(self, output: Output, record: RowRecord | IncompleteRecord) -> None:
         output.pending += 1

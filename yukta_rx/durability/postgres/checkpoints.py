@@ -45,7 +45,7 @@ from yukta_rx.durability.stores.checkpoints import (
     NodeCheckpoint,
     encode_row,
 )
-from yukta_rx.durability.stores.claims import STORE, claims_of, references_in
+from yukta_rx.durability.stores.claims import STORE, claims_of, references_in, without
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError, UnserialisablePayloadError
 
 if TYPE_CHECKING:
@@ -197,11 +197,11 @@ class PostgresNodeCheckpointStore:
         record = Record(output, self._next(), done=done)
         record.messages, record.inputs = len(row), len(row.inputs)
         try:
-            text = encode_row(row)
+            record.references = references_in(row) if self._claim_bytes else {}
+            light = without(row, record.references)
+            text = encode_row(light)
             if self._claim_bytes and len(text) > self._claim_bytes:
-                record.claims = claims_of(row, self._claim_bytes)
-            if self._claim_bytes:
-                record.references = references_in(row)
+                record.claims = claims_of(light, self._claim_bytes)
         except UnserialisablePayloadError as error:
             log.warning("the output of node %s is not kept: %s", output.node_id, error)
             self._give_up(output, UNSERIALISABLE)
