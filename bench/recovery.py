@@ -236,27 +236,39 @@ def on_disk(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-async def _wait(path: Path, count: int, queued: bool) -> dict[str, float]:
-    """Bytes of each of so many runs."""
-    # What the first of them bring along is none of the others' business.
+AT_ONCE = 10
+"""Runs that are started before those before them are suspended."""
+
+
+async def _wait(path: Path, count: int, how: str) -> dict[str, float]:
+    """Bytes of each of so many runs, which wait in some way."""
+    # What the first of them bring along is none of the others' business, and what the feed keeps
+    # of events, which is bounded, is full by then.
     first = max(2, count // 10)
+    queued, suspended = how == QUEUED, how == SUSPENDED
     settings = {
         "execution.max-concurrent": int(queued),
         "execution.queue-capacity": first + count,
         "tracker.max-executions": first + count,
+        "streaming.replay-events": first,
+        "execution.suspend-after": "0.1s" if suspended else "0s",
     }
     async with engine_in(path, **settings) as engine:
         await _start(engine, ASKING, first, 1 if queued else first)
+        await _asleep(engine, first if suspended else 0)
         before = resident(), on_disk(path)
-        await _start(engine, "asking", count, 1 if queued else first + count)
+        wave = AT_ONCE if suspended else count
+        for done in range(first, first + count, wave):
+            rest = 0.0 if suspended else 0.5
+            await _start(engine, "asking", wave, 1 if queued else done + wave, rest)
+            await _asleep(engine, done + wave if suspended else 0)
         after = resident(), on_disk(path)
         engine._starter.scheduler.close()
-        for run in tuple(engine._starter.live.values()):
-            interrupt(run)
+        await engine._starter.cut_off(interrupt)
     return {"memory": (after[0] - before[0]) / count, "disk": (after[1] - before[1]) / count}
 
 
-async def _start(engine: Engine, workflow: Any, count: int, asked: int) -> None:
+async def _start(engine: Engine, workflow: Any, count: int, asked: int, rest: float = 0.5) -> None:
     """Start so many runs, until so many of all wait for their answer."""
     await engine.start(SESSION, workflow, PAYLOAD, patience=0)
     for _ in range(count - 1):
@@ -267,32 +279,40 @@ async def _start(engine: Engine, workflow: Any, count: int, asked: int) -> None:
                 break
             await asyncio.sleep(0.01)
     # Everything that is told of them is written by then.
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(rest)
 
 
-_MEASURED: dict[tuple[int, bool, str], float] = {}
+async def _asleep(engine: Engine, count: int) -> None:
+    """Wait until so many runs are suspended."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            if len(engine._starter.live.suspended) >= count:
+                break
+            await asyncio.sleep(0.01)
+
+
+_MEASURED: dict[tuple[int, str, str], float] = {}
 """What a process found out beside what it was asked for."""
 
 
-def waiting(count: int, queued: bool, what: str) -> float:
+def waiting(count: int, how: str, what: str) -> float:
     """KiB of a run that waits; measured in a process of its own, memory and disk together."""
-    if (count, queued, what) not in _MEASURED:
+    if (count, how, what) not in _MEASURED:
         with folder() as path:
-            about = str(path), str(count), str(int(queued))
+            about = str(path), str(count), how
             command = [sys.executable, "-m", "bench.recovery", *about]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
         for name, size in json.loads(done.stdout).items():
-            _MEASURED[count, queued, name] = size / 1024
-    return _MEASURED.pop((count, queued, what))
+            _MEASURED[count, how, name] = size / 1024
+    return _MEASURED.pop((count, how, what))
 
 
-WAITING = {
-    "waits for a slot": True,
-    "waits for an approval": False,
-}
+QUEUED = "waits for a slot"
+SUSPENDED = "waits for an approval, suspended"
+AWAKE = "waits for an approval, without `suspend-after`"
 WAIT_FORMS = tuple(
-    Form(f"{name}: {what}", partial(waiting, queued=queued, what=what))
-    for name, queued in WAITING.items()
+    Form(f"{how}: {what}", partial(waiting, how=how, what=what))
+    for how in (QUEUED, SUSPENDED, AWAKE)
     for what in ("memory", "disk")
 )
 
@@ -316,6 +336,7 @@ def wait_bars(found: Found) -> list[Bar]:
     return [
         at_most(f"KiB of a run that {form.name}", 10, found.spread(form.name), " KiB")
         for form in WAIT_FORMS
+        if not form.name.startswith(AWAKE)
     ]
 
 
@@ -413,5 +434,5 @@ LOG = Family("long-log", "Recovery of a long log", (200_000,), LOG_FORMS, log_ta
 
 
 if __name__ == "__main__":
-    arguments = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1"
+    arguments = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     print(json.dumps(asyncio.run(_wait(*arguments))))

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from yukta_rx.control.reviewers import ControlReviewer
+    from yukta_rx.control.suspended import Suspended
     from yukta_rx.engine.run import Run
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.model.results import ResultEvent
@@ -289,6 +290,7 @@ class Engine:
             publish=self._publisher,
             dismiss=self._dismiss,
             count=self._counted,
+            swap=self.tracker.swap,
         )
 
     def _keep(self, clock: LoopClock) -> Keeping:
@@ -375,7 +377,7 @@ class Engine:
     def _counted(self, plugin: str, outcome: str, n: int) -> None:
         self.meters.counter("yukta.plugin.events", plugin=plugin, outcome=outcome).add(n)
 
-    def _publisher(self, run: Run) -> Callable[[ResultEvent], None]:
+    def _publisher(self, run: Run | Suspended) -> Callable[[ResultEvent], None]:
         ids, parent = (run.execution_id, run.session_id), run.about.get("parentExecutionId")
         return self.results.channel(*ids, run.hold, parent).publish
 

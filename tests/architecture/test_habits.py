@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "yukta_rx").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
-TASKS_ARE_MADE_IN = ROOT / "yukta_rx/streams/aio.py"
+TASKS_ARE_MADE_IN = ROOT / "yukta_rx/streams/tasks.py"
 MAX_FILE, MAX_FUNCTION = 500, 60
 REASON = "# Long because "
 

@@ -58,6 +58,12 @@ class ExecutionGroup(Group):
     shutdown_timeout: timedelta = setting(
         timedelta(seconds=30), "Time that running runs get at shutdown.", feature="ADM-01"
     )
+    suspend_after: timedelta = setting(
+        timedelta(0),
+        "A run in which nothing happens for so long but that messages wait in WAIT_FOR_SIGNAL is "
+        "put aside until anything concerns it, so that it takes a few KiB; 0 never does that.",
+        feature="CTL-05",
+    )
     prefetch: int = setting(
         64, "Messages that an edge holds in flight at most.", feature="ENG-01", ge=1, le=65536
     )

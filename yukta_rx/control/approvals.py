@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from yukta_rx.config.settings import Settings
+    from yukta_rx.control.suspended import Suspended
     from yukta_rx.durability.stores.input_requests import InputRequest, InputRequestStore
     from yukta_rx.engine.run import Run
     from yukta_rx.plugins.signals import Place
@@ -140,7 +141,7 @@ class Approvals:
 
     # -- what is remembered
 
-    def ended(self, run: Run) -> None:
+    def ended(self, run: Run | Suspended) -> None:
         """A run has ended: nothing of it waits, and its answers will be forgotten in time."""
         if self.signals.ended(run.execution_id):
             self._ended[run.lineage] = self._clock.now()

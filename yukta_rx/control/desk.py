@@ -64,7 +64,7 @@ class Desk:
     def target(self, execution_id: str) -> Target | None:
         """A run, live or ended; None if none is known."""
         return (
-            self.starter.live.get(execution_id)
+            self.starter.live.peek(execution_id)
             or self.tracker.state(execution_id)
             or self.scheduler.pending(execution_id)
             or self.resumes.target(execution_id)
@@ -93,7 +93,7 @@ class Desk:
 
     def state(self, execution_id: str) -> dict[str, Any]:
         """A run after a command: status, paused, stepMode; empty for what is no run."""
-        run = self.starter.live.get(execution_id)
+        run = self.starter.live.peek(execution_id)
         if run is not None:
             shown = {"paused": run.paused, "stepMode": run.step_mode}
             return {"status": str(run.status), **shown}

@@ -203,7 +203,7 @@ class ControlGateway(RunQueries):
         ids = scheduler.waiting_ids(session_id, workflow_id)
         ids += [
             run.execution_id
-            for run in self._starter.live.values()
+            for run in self._starter.live.every()
             if run.session_id == session_id and run.workflow_id == workflow_id
         ]
         results = []

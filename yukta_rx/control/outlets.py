@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from yukta_rx.control.suspended import Suspended
     from yukta_rx.engine.run import Run
     from yukta_rx.errors import YuktaError
     from yukta_rx.model.events import ExecutionEvent
@@ -27,11 +28,13 @@ class Outlets:
         publish: gives the function that gets its results.
         dismiss: ends a run that will not say so itself: its id, how, and why.
         count: told what plugins counted: node type, outcome, how many.
+        swap: told of what goes on as a run that it was told of before.
     """
 
     announce: Callable[[str, str, str, Mapping[str, Any]], None]
     track: Callable[[Run], None]
     emit: Callable[[ExecutionEvent], None]
-    publish: Callable[[Run], Callable[[ResultEvent], None]]
+    publish: Callable[[Run | Suspended], Callable[[ResultEvent], None]]
     dismiss: Callable[[str, TaskStatus, YuktaError], None]
     count: Callable[[str, str, int], None]
+    swap: Callable[[Run | Suspended], None]

@@ -12,6 +12,7 @@ from yukta_rx.control.run_view import Fact, RunView, kept_view, live_view
 from yukta_rx.control.taps import Taps
 from yukta_rx.durability.stores.checkpoints import LEFT_ALONE, UNFINISHED
 from yukta_rx.engine import held
+from yukta_rx.engine.run import Run
 from yukta_rx.errors import BadRequestError, ConflictError, NotFoundError
 from yukta_rx.model.ids import id_fault
 from yukta_rx.streams.clock import LoopClock
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from yukta_rx.control.audit import AuditQuery, AuditTrail
     from yukta_rx.control.resume import Resumes
     from yukta_rx.control.starter import Starter
-    from yukta_rx.engine.run import Run
     from yukta_rx.model.status import TaskStatus
     from yukta_rx.observe.state import RunState
     from yukta_rx.observe.tap import TapReader
@@ -105,7 +105,7 @@ class RunQueries:
     def session_of(self, execution_id: str) -> str | None:
         """The session of a run that is live, waits or is kept; None if there is none such."""
         run = (
-            self._starter.live.get(execution_id)
+            self._starter.live.peek(execution_id)
             or self._tracker.state(execution_id)
             or self.resumes.target(execution_id)
         )
@@ -138,7 +138,7 @@ class RunQueries:
                 parameter="include",
             )
         state = self._state(execution_id)
-        run = self._starter.live.get(execution_id)
+        run = self._starter.live.peek(execution_id)
         shown = self._summary(state)
         shown["stepMode"] = run is not None and run.step_mode
         if (waiting := self._starter.scheduler.waiting(execution_id)) is not None:
@@ -147,7 +147,7 @@ class RunQueries:
         if run is not None or waiting is not None:
             facts = explain.waiting_on(self._view(execution_id))
             shown["waitingOn"] = [fact.as_dict() for fact in facts]
-        shown["breakpoints"] = [] if run is None else list(_breakpoints(run))
+        shown["breakpoints"] = list(_breakpoints(run)) if isinstance(run, Run) else []
         if state.restarted_from is not None:
             shown["restartedFrom"] = state.restarted_from
         if state.resumed_from is not None:
@@ -196,8 +196,8 @@ class RunQueries:
         Raises:
             NotFoundError: there is no such run or node.
         """
-        run = self._starter.live.get(execution_id)
-        if run is None:
+        run = self._starter.live.peek(execution_id)
+        if not isinstance(run, Run):
             self.node(execution_id, node_id)
             return []
         points = run.node(node_id).breakpoints
@@ -209,9 +209,9 @@ class RunQueries:
         Raises:
             NotFoundError: there is no such run or node, or the node holds none.
         """
-        run = self._starter.live.get(execution_id)
+        run = self._starter.live.peek(execution_id)
         shown = None
-        if run is None:
+        if not isinstance(run, Run):
             self.node(execution_id, node_id)
         else:
             shown = held.held_message(run.node(node_id))
@@ -394,8 +394,9 @@ class RunQueries:
     def _view(self, execution_id: str) -> RunView:
         """A run as explanations look at it."""
         state, now = self._state(execution_id), LoopClock(asyncio.get_running_loop()).wall()
-        if (run := self._starter.live.get(execution_id)) is not None:
-            return live_view(run, now, self._starter.approvals.waiting_on(execution_id))
+        if (run := self._starter.live.peek(execution_id)) is not None:
+            asked = self._starter.approvals.waiting_on(execution_id)
+            return live_view(run, now, asked) if isinstance(run, Run) else run.view(now, asked)
         waiting = self._starter.scheduler.waiting(execution_id)
         queue = None if waiting is None else Fact.of(waiting.why())
         return kept_view(state, self._snapshot(execution_id), now, queue)
@@ -405,8 +406,10 @@ class RunQueries:
         return self._tracker.snapshot(execution_id) or {"nodes": [], "edges": []}
 
     def _summary(self, state: RunState) -> dict[str, Any]:
-        run = self._starter.live.get(state.execution_id)
+        run = self._starter.live.peek(state.execution_id)
         shown = state.as_dict(paused=run is not None and run.paused)
+        if run is not None and run.suspended:
+            shown["suspended"] = True
         recorded = self._starter.history.recorded(state.execution_id)
         if self._tracker.losses.unwritten(state.execution_id):
             recorded = False

@@ -59,7 +59,7 @@ class Restarts:
         """Raise ConflictError if a run cannot be run again, as far as that is known at once."""
         if self._archive.has(execution_id) or self._is_aborted(execution_id):
             return
-        live = self._starter.live.get(execution_id)
+        live = self._starter.live.peek(execution_id)
         if live is not None and live.borrowed:
             raise not_restartable(
                 "child_run",

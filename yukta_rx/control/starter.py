@@ -12,14 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from yukta_rx.control.continuation import archived
 from yukta_rx.control.idempotency import IdempotencyWindow
+from yukta_rx.control.live_runs import LiveRuns
 from yukta_rx.control.outlets import Outlets
 from yukta_rx.control.pending_start import PendingStart, Started, end_of
 from yukta_rx.control.planner import Planner
+from yukta_rx.control.run_maker import RunMaker
 from yukta_rx.control.start_request import Plan, StartRequest
+from yukta_rx.control.suspensions import Suspensions
 from yukta_rx.engine.interrupt import interrupt, is_calm
 from yukta_rx.engine.progress import new_counts
 from yukta_rx.engine.run import Run
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from yukta_rx.control.approvals import Approvals
     from yukta_rx.control.history import History
     from yukta_rx.control.scheduler import Scheduler
+    from yukta_rx.control.suspended import Suspended
     from yukta_rx.control.tickets import Ticket
     from yukta_rx.definitions.prepare import Preparer
     from yukta_rx.definitions.service import DefinitionService
@@ -44,7 +48,6 @@ if TYPE_CHECKING:
     from yukta_rx.durability.stores.queued_starts import QueuedStart
     from yukta_rx.engine.sub_workflow import ChildRequest
     from yukta_rx.model.execution_log import IdempotencyKey
-    from yukta_rx.model.results import ResultEvent
     from yukta_rx.plugins.keeping import Keeping
     from yukta_rx.security.secrets import SecretProvider
     from yukta_rx.streams.clock import LoopClock
@@ -80,9 +83,6 @@ class Starter:
         self.scheduler = scheduler
         self._outlets = outlets
         self.approvals = approvals
-        self._pool = pool
-        self._secrets = secrets
-        self._keeping = keeping
         self._clock = clock
         self.archive = archive
         self.history = history
@@ -96,8 +96,14 @@ class Starter:
         self._none_starting.set()
         self.refusal: Callable[[], YuktaError | None] = lambda: None
         """What every start is refused with for the moment; None if it may be admitted."""
-        self.live: dict[str, Run] = {}
+        self.live = LiveRuns()
         """Runs that have not ended, by execution id; those that runs started are among them."""
+        parts = {"pool": pool, "keeping": keeping, "secrets": secrets}
+        self._maker = RunMaker(settings, outlets, archive, self.run_child, approvals.signals, parts)
+        after = settings.execution.suspend_after.total_seconds()
+        self.suspensions = Suspensions(
+            after, self.live, self._maker, approvals.signals, clock, self
+        )
 
     @property
     def roots(self) -> list[Run]:
@@ -108,7 +114,7 @@ class Starter:
         """Whether the session, or one workflow of it, has runs that go on or wait for a slot."""
         return bool(self.scheduler.waiting_ids(session_id, workflow_id)) or any(
             run.session_id == session_id and workflow_id in (None, run.workflow_id)
-            for run in self.live.values()
+            for run in self.live.every()
         )
 
     async def start(self, request: StartRequest, patience: float | None = None) -> Started:
@@ -335,8 +341,12 @@ class Starter:
         ticket.refused(end_of(known), known)
         pending.failed(error)
 
-    def _begin(self, run: Run, pending: PendingStart) -> None:
+    def begin(self, run: Run) -> None:
+        """Let a run that is live execute."""
         self._spawn(self._execute(run), f"yukta run {run.execution_id}")
+
+    def _begin(self, run: Run, pending: PendingStart) -> None:
+        self.begin(run)
         pending.begun(str(TaskStatus.RUNNING))
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -369,44 +379,10 @@ class Starter:
 
     def _make(self, plan: Plan) -> Run:
         """Make a run and register it as live."""
-        asked, child = plan.request, plan.child
-        listeners = [] if child is None else [child.collect]
-
-        def publish(result: ResultEvent) -> None:
-            for listener in listeners:
-                listener(result)
-
-        run = Run(
-            plan.prepared,
-            payload=asked.payload,
-            settings=self._settings,
-            emit=self._outlets.emit,
-            publish=publish,
-            session_id=asked.session_id,
-            execution_id=plan.execution_id,
-            lineage=plan.lineage,
-            base_dir=plan.base_dir,
-            timeout=plan.timeout,
-            options=plan.options,
-            step_mode=asked.step_mode,
-            about=plan.about,
-            pool=self._pool,
-            start_child=self.run_child,
-            signals=self.approvals.signals,
-            keeping=self._keeping,
-            secrets=self._secrets,
-            descent=plan.descent,
-            recorder=self.archive.recorder(plan.execution_id) if child is None else None,
-            replay=plan.replay,
-        )
-        if child is None:
-            reads_from = None if asked.continuation is None else asked.continuation.reads_from
-            self.archive.begin(archived(run, asked, plan.base_dir), reads_from)
-        for breakpoint in plan.breakpoints:
-            breakpoint.apply(run)
-        listeners.append(self._outlets.publish(run))
+        run = self._maker.make(plan)
         self._outlets.track(run)
         self.live[run.execution_id] = run
+        self.suspensions.watch()
         return run
 
     async def _execute(self, run: Run) -> None:
@@ -415,25 +391,43 @@ class Starter:
         except Exception as error:
             about = log_fields(run.execution_id)
             log.exception("run %s ended with a defect of the engine", run.execution_id, extra=about)
-            defect = EngineError(f"a defect of the engine: {error!r}")
-            self._outlets.dismiss(run.execution_id, TaskStatus.ERROR, defect)
+            if not run.suspended:
+                self._dismiss(run.execution_id, error)
         finally:
-            try:
-                nodes = {node.id: node.status for node in run.nodes.values()}
-                await self.archive.end(run.execution_id, run.status, nodes, run.ended_at)
-            finally:
-                self._ended(run)
+            if run.suspended:
+                self.suspensions.closed(run)
+            else:
+                try:
+                    nodes = {node.id: node.status for node in run.nodes.values()}
+                    await self.archive.end(run.execution_id, run.status, nodes, run.ended_at)
+                finally:
+                    self._ended(run)
+
+    def _dismiss(self, execution_id: str, error: Exception) -> None:
+        defect = EngineError(f"a defect of the engine: {error!r}")
+        self._outlets.dismiss(execution_id, TaskStatus.ERROR, defect)
+
+    def lost(self, left: Suspended, error: Exception) -> None:
+        """What is left of a run cannot be taken up: it is over."""
+        execution_id = left.execution_id
+        self._dismiss(execution_id, error)
+        self._let_go(left)
+        ended = self.archive.end(execution_id, TaskStatus.ERROR, {}, self._clock.wall())
+        self._spawn(ended, f"yukta end {execution_id}")
 
     def _ended(self, run: Run) -> None:
         """The run is over, however it came to that; its slot is free."""
         try:
-            self._report(run)
+            self.report(run)
         finally:
             del self.live[run.execution_id]
-            self.approvals.ended(run)
-            self.scheduler.release(run.execution_id)
-            if (over := self._over.pop(run.execution_id, None)) is not None:
-                over.set()
+            self._let_go(run)
+
+    def _let_go(self, run: Run | Suspended) -> None:
+        self.approvals.ended(run)
+        self.scheduler.release(run.execution_id)
+        if (over := self._over.pop(run.execution_id, None)) is not None:
+            over.set()
 
     async def ended(self, execution_id: str) -> None:
         """Wait until a run is not live, and its slot is free."""
@@ -443,9 +437,10 @@ class Starter:
     def report_counts(self) -> None:
         """Pass on what the plugins of live runs counted; the end of a run does so by itself."""
         for run in self.live.values():
-            self._report(run)
+            self.report(run)
 
-    def _report(self, run: Run) -> None:
+    def report(self, run: Run) -> None:
+        """Pass on what the plugins of a run counted."""
         for plugin, outcome, n in new_counts(run.nodes.values()):
             self._outlets.count(plugin, outcome, n)
 
@@ -459,11 +454,11 @@ class Starter:
         self.scheduler.close()
         durable = self.archive.durable
         resumed = durable and self._settings.restart.auto_resume
+        self.suspensions.close()
+        # What is taken up from now on ends like the others.
+        self.suspensions.steer = Run.pause if resumed else Run.stop
         for run in self.roots:
-            if resumed:
-                run.pause()
-            else:
-                run.stop(StopMode.DRAIN)
+            self.suspensions.steer(run)
         try:
             async with asyncio.timeout(grace):
                 await self._none_starting.wait()
@@ -472,14 +467,24 @@ class Starter:
         except TimeoutError:
             told = "interrupting" if durable else "cancelling"
             log.warning("%s %d runs that did not end in time", told, len(self.roots))
-        for run in self.roots:
-            if durable:
-                self.approvals.signals.keep_open(run.execution_id)
-                interrupt(run)
-            else:
-                run.stop(StopMode.CANCEL)
+        await self.cut_off(interrupt if durable else partial(Run.stop, mode=StopMode.CANCEL))
         if self._tasks:
             await self._all_ended.wait()
+
+    async def cut_off(self, end: Callable[[Run], object]) -> None:
+        """Do something to each run that was started from outside which ends it at once.
+
+        Where the record outlives the server, what they wait for is still open then.
+        """
+
+        def cut(run: Run) -> None:
+            if self.archive.durable:
+                self.approvals.signals.keep_open(run.execution_id)
+            end(run)
+
+        for run in self.roots:
+            cut(run)
+        await self.suspensions.each(cut)
 
     async def _ended_or_calm(self, seconds: float | None) -> None:
         """Wait until every run has ended, at most so long."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from yukta_rx.control.leadership import Leader
@@ -69,9 +70,8 @@ class SteppingDown:
     async def _step_down(self) -> None:
         await self._reopening.close()
         self._starter.scheduler.close()
-        for run in self._starter.roots:
-            self._starter.approvals.signals.keep_open(run.execution_id)
-            interrupt(run, "another server took over while it ran")
+        why = "another server took over while it ran"
+        await self._starter.cut_off(partial(interrupt, detail=why))
 
     async def close(self) -> None:
         """Wait for what is under way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from yukta_rx.engine.tap import EdgeTap
@@ -55,10 +56,12 @@ class Taps:
             run.secrets.masker,
             max_per_sec=max_per_sec,
             max_bytes=max_bytes,
-            gone=self._gone,
+            gone=partial(self._gone, run),
         )
         self._open += 1
+        run.taps += 1
         return reader
 
-    def _gone(self) -> None:
+    def _gone(self, run: Run) -> None:
         self._open -= 1
+        run.taps -= 1

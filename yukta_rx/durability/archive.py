@@ -126,6 +126,11 @@ class ExecutionArchive:
         self._recorders[execution_id] = made
         return made
 
+    def put_aside(self, execution_id: str) -> None:
+        """Nothing more of a live run is recorded, until it asks for another recorder."""
+        if (recorder := self._recorders.pop(execution_id, None)) is not None:
+            recorder.close()
+
     def begin(self, run: ArchivedRun, reads_from: str | None = None) -> None:
         """A run has been made; it replays outputs of the run `reads_from`."""
         self._uses_lineage(run.execution_id, run.lineage)

@@ -132,6 +132,10 @@ class RunRecorder:
 
         marked.add_done_callback(written)
 
+    def rests(self) -> bool:
+        """Whether nothing is on its way to a row, and no end marker."""
+        return not (self._handed or self._late)
+
     async def settled(self) -> None:
         """Wait until every marker that was handed over is written, or has failed."""
         while self._handed:
@@ -264,6 +268,12 @@ class NodeRecorder:
             return None
         return None if written is None else _Until(self, written)
 
+    def rests(self) -> bool:
+        """Hand on what waits for a row to be full; whether another recorder could go on."""
+        if self._waiting:
+            self._append(self._row())
+        return self.wanted and not self._holding
+
     async def until(self, written: Awaitable[None]) -> None:
         """Wait for a write, which may fail."""
         try:
@@ -377,6 +387,11 @@ class InputRecorder(NodeRecorder):
             self.write()
         else:
             self.run.late(self)
+
+    def rests(self) -> bool:
+        """Whether another recorder could go on; what is finished is written soon by itself."""
+        open_ = self._open or self._group or self._waiting or self._inputs
+        return self.wanted and not self._holding and not open_
 
     def write(self) -> None:
         """Write what whole inputs gave."""

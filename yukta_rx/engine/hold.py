@@ -34,6 +34,11 @@ class Hold:
         self._circuit: Circuit | None = None
         self._edges: list[Edge] = []
 
+    @property
+    def held(self) -> bool:
+        """Whether anybody holds it."""
+        return self._holders > 0
+
     def begin(self, circuit: Circuit) -> None:
         """The circuit has started."""
         self._circuit = circuit

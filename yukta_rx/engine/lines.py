@@ -13,7 +13,7 @@ from yukta_rx.model.preview import preview
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from yukta_rx.model.message import Message
     from yukta_rx.streams.plan import Tap
@@ -110,6 +110,19 @@ class LineRelay:
         # Once a line of a node was dropped, so were all that it wrote since.
         for node_id, n in skipped.items():
             self._say(node_id, f"{n} lines dropped here", "engine", 1)
+
+    @property
+    def busy(self) -> bool:
+        """Whether lines wait for the loop, or were dropped, which the end of the run will say."""
+        return bool(self._waiting or self.dropped)
+
+    def written(self) -> tuple[str, ...]:
+        """The nodes that have written lines of their own."""
+        return tuple(self._writers)
+
+    def go_on(self, writers: Iterable[str]) -> None:
+        """These nodes have written lines of their own before."""
+        self._writers.update(dict.fromkeys(writers))
 
     def losses(self) -> dict[str, int]:
         """Return what the end of the run says about lines that were dropped; nothing if none."""

@@ -48,13 +48,11 @@ class NodeRuntime:
     """The state of one node while its run lasts; an observer of its stage."""
 
     __slots__ = (
-        "_began",
         "_deadline",
         "_gave_up",
         "_host",
-        "_idle",
-        "_meter",
         "_policies",
+        "began",
         "breakpoints",
         "buffer",
         "claims",
@@ -68,7 +66,9 @@ class NodeRuntime:
         "held_alone",
         "held_at",
         "id",
+        "idle",
         "kind",
+        "meter",
         "on_dropped",
         "outcome",
         "parents",
@@ -131,9 +131,9 @@ class NodeRuntime:
         """What its plugin counts."""
         self._gave_up = 0
         """Messages that failed the node, where no policy says what becomes of them."""
-        self._idle: ops.IdleClock | None = None
-        self._began = 0.0
-        self._meter: RateMeter | None = None
+        self.idle: ops.IdleClock | None = None
+        self.began = 0.0
+        self.meter: RateMeter | None = None
 
     def say(self, kind: str, data: dict[str, Any]) -> None:
         """Say an event of this node."""
@@ -197,12 +197,12 @@ class NodeRuntime:
         limit = prepared.idle_timeout
         if context is not None and not (limit is None and prepared.timeout_template is None):
             limit = math.inf if limit is None else limit
-            self._idle = ops.IdleClock(self.clock, limit, context.latest_beat)
+            self.idle = ops.IdleClock(self.clock, limit, context.latest_beat)
         given = prepared.policy.deadline_ms
         if given is not None:
             known = None if isinstance(given, str) else given / 1000
             self._deadline = ops.Deadline(self.clock, known)
-        return self._idle, self._deadline
+        return self.idle, self._deadline
 
     def retime(self, limit: float | None) -> None:
         """Give the idle clock another limit in seconds, None for none; from any thread."""
@@ -214,8 +214,8 @@ class NodeRuntime:
             self._host.loop.call_soon_threadsafe(self._deadline.retime, limit)
 
     def _retime(self, limit: float | None) -> None:
-        if self._idle is not None:
-            self._idle.retime(limit)
+        if self.idle is not None:
+            self.idle.retime(limit)
 
     @property
     def publishes(self) -> bool:
@@ -278,7 +278,7 @@ class NodeRuntime:
             return
         if status is TaskStatus.RUNNING:
             self.started_at = self._host.wall()
-            self._began = self._host.loop.time()
+            self.began = self._host.loop.time()
         elif status.terminal:
             self.ended_at = self._host.wall()
             self.paused = self.held_alone = False
@@ -453,9 +453,9 @@ class NodeRuntime:
             return 0.0
         count = max(self.stage.received, self.stage.emitted)
         if self.ended_at is None:
-            if self._meter is None:
-                self._meter = RateMeter(self._began)
-            return self._meter.read(self._host.loop.time(), count)
+            if self.meter is None:
+                self.meter = RateMeter(self.began)
+            return self.meter.read(self._host.loop.time(), count)
         seconds = (self.ended_at - self.started_at).total_seconds()
         return round(count / seconds, 1) if seconds > 0 else 0.0
 

@@ -172,6 +172,36 @@ class OpenPlugins:
         log.warning("node %s could not be opened", node.id, exc_info=error, extra=about)
         self.ready[node.id] = Ready(FailedBody(error))
 
+    def call_of(self, node_id: str) -> PluginCall | None:
+        """What calls the plugin of a node."""
+        return next((call for call in self._calls if call.node_id == node_id), None)
+
+    def again(
+        self, node: NodeRuntime, context: NodeContext, *, shared: bool, config: Any, began: bool
+    ) -> Callable[[], Awaitable[None]] | None:
+        """Make a node's plugin ready at once that was opened before and is closed by now.
+
+        Args:
+            node: the node.
+            context: what its plugin is given.
+            shared: whether others may hold the payloads that come in.
+            config: its options as they were, if they are not those of the workflow.
+            began: whether it has had its first message.
+
+        Returns:
+            What has to be awaited before its next message; None if it declares nothing.
+        """
+        call = PluginCall(node.prepared, context, shared=shared, timers=node, hold=node.hold())
+        if config is not None:
+            call.config = config
+            call.ports = call.spec.named_ports(config)
+        if began:
+            call.first = None
+        node.passed_round = call.passed_on
+        self.ready[node.id] = self._ready(call)
+        self._calls.append(call)
+        return None if call.spec.open is None else partial(call.open, self._pool)
+
     async def close(self, grace: float) -> None:
         """Close them, the last first; none holds up the others.
 

@@ -5,7 +5,7 @@ Features: OBS-01, ENG-06.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from yukta_rx.engine.rates import RateMeter
 from yukta_rx.model.times import rfc3339
@@ -80,8 +80,33 @@ def new_counts(nodes: Iterable[NodeRuntime]) -> Iterator[tuple[str, str, int]]:
             yield node.prepared.spec.type, outcome, n
 
 
+class Shown(Protocol):
+    """What a snapshot says of a run as a whole."""
+
+    execution_id: str
+    session_id: str
+    definition: WorkflowDefinition
+    status: TaskStatus
+    paused: bool
+    step_mode: bool
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: dict[str, Any] | None
+
+
 def snapshot(run: Run, version: int, now: datetime) -> dict[str, Any]:
     """A `ProgressSnapshot` of a run, with `edges`, at time `now`."""
+    return {
+        "version": version,
+        "time": rfc3339(now),
+        "execution": execution_state(run, now),
+        "nodes": [node.state() for node in run.nodes.values()],
+        "edges": [_edge_state(edge, run) for edge in run.edges],
+    }
+
+
+def execution_state(run: Shown, now: datetime) -> dict[str, Any]:
+    """A run as a whole, as its snapshot has it."""
     execution: dict[str, Any] = {
         "executionId": run.execution_id,
         "sessionId": run.session_id,
@@ -99,13 +124,7 @@ def snapshot(run: Run, version: int, now: datetime) -> dict[str, Any]:
         execution["endTime"] = rfc3339(run.ended_at)
     if run.error is not None:
         execution["error"] = run.error
-    return {
-        "version": version,
-        "time": rfc3339(now),
-        "execution": execution,
-        "nodes": [node.state() for node in run.nodes.values()],
-        "edges": [_edge_state(edge, run) for edge in run.edges],
-    }
+    return execution
 
 
 def _edge_state(edge: Edge, run: Run) -> dict[str, Any]:

@@ -74,6 +74,9 @@ class NodeRecorder(Protocol):
     def written(self) -> Awaitable[None] | None:
         """Have all that was taken over written; None if it is. Does not raise."""
 
+    def rests(self) -> bool:
+        """Hand on what waits; whether nothing does, and another recorder could go on."""
+
     def complete(self) -> None:
         """Told where there is no barrier: the node has given all, and no child knows yet.
 
@@ -108,6 +111,9 @@ class Recorder(Protocol):
             by_input: whether the inputs that it has finished can be told.
             behind: whether its children may know of its end before its marker is written.
         """
+
+    def rests(self) -> bool:
+        """Whether nothing of any node is on its way."""
 
     async def settled(self) -> None:
         """Wait until every end marker that was handed over is written, or has failed."""
@@ -228,6 +234,11 @@ class Recording:
     async def settled(self) -> None:
         """Wait until what is known of the ends of nodes is durable, as far as that may be."""
         await self._recorder.settled()
+
+    def rests(self, nodes: Iterable[NodeRuntime]) -> bool:
+        """Whether nothing waits to be recorded, and more of these nodes is wanted."""
+        known = [self._nodes[node.id] for node in nodes if node.id in self._nodes]
+        return all(recorder.rests() for recorder in known) and self._recorder.rests()
 
     def ended(self, node: NodeRuntime) -> None:
         """A node has ended, and its children do not know yet."""

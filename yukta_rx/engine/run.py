@@ -201,12 +201,14 @@ class Run(Steerable):
         if self.status is not TaskStatus.PENDING:
             raise RuntimeError(f"run {self.execution_id} was started before")
         self.started_at = self._clock.wall()
-        began = self._clock.now()
         self._voice.event("execution.started", {"definitionVersion": self.definition.version})
         self._advance(TaskStatus.RUNNING)
         if self._timeout is not None:
-            due = self._active.now() + self._timeout
-            self._timers.append(self._active.call_at(due, self._overdue))
+            self._due = self._active.now() + self._timeout
+            self._timers.append(self._active.call_at(self._due, self._overdue))
+        return await self._to_the_end(self._clock.now())
+
+    async def _to_the_end(self, began: float) -> RunOutcome:
         try:
             await self._until_done()
         except asyncio.CancelledError:

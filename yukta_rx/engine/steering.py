@@ -38,19 +38,13 @@ class Steerable:
     """
 
     __slots__ = (
-        *("_active", "_circuit", "_clock", "_draining", "_gave_up", "_hold", "_opening"),
-        *(
-            "_settings",
-            "_timeout",
-            "_timers",
-            "_verdict",
-            "execution_id",
-            "nodes",
-            "paused",
-            "status",
-        ),
-        *("status", "step_mode"),
+        *("_active", "_circuit", "_clock", "_draining", "_due", "_gave_up", "_hold", "_opening"),
+        *("_settings", "_timeout", "_timers", "_verdict", "execution_id", "nodes", "paused"),
+        *("status", "step_mode", "taps"),
     )
+
+    suspended = False
+    """Whether it was put aside, and another object goes on with it."""
 
     children: Children
     _plugins: OpenPlugins
@@ -79,6 +73,10 @@ class Steerable:
         self._gave_up: asyncio.Future[None] | None = None
         self._circuit: Circuit | None = None
         self._draining = False
+        self._due: float | None = None
+        """When its deadline ends, in active seconds."""
+        self.taps = 0
+        """How many look into its edges."""
         self._verdict: tuple[TaskStatus, dict[str, Any] | None] | None = None
         """Why it ends other than by itself: the first reason stands."""
 

@@ -32,7 +32,7 @@ def ignore(_item: object) -> None:
 class Voice:
     """Stamps what a run says with its ids and the time, and hands it to the two listeners."""
 
-    __slots__ = ("_about", "_cursor", "_emit", "_masker", "_publish", "_wall")
+    __slots__ = ("_about", "_emit", "_masker", "_publish", "_wall", "cursor")
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Voice:
         self._wall = wall
         self._emit = emit
         self._publish = publish
-        self._cursor = 0
+        self.cursor = 0
 
     def event(
         self,
@@ -81,8 +81,8 @@ class Voice:
 
     def result(self, kind: ResultType, **fields: Any) -> None:
         """Say an item of the results channel."""
-        self._cursor += 1
-        self._publish(ResultEvent(cursor=self._cursor, type=kind, time=self._wall(), **fields))
+        self.cursor += 1
+        self._publish(ResultEvent(cursor=self.cursor, type=kind, time=self._wall(), **fields))
 
     def tap_of(self, node: NodeRuntime) -> Tap | None:
         """What makes results of the messages that reach a terminal; None if nobody wants them."""
@@ -94,10 +94,10 @@ class Voice:
         def tap(_port: str | None, messages: Sequence[Message]) -> None:
             time = self._wall()
             for msg in messages:
-                self._cursor += 1
+                self.cursor += 1
                 publish(
                     ResultEvent(
-                        cursor=self._cursor,
+                        cursor=self.cursor,
                         type=ResultType.RESULT,
                         time=time,
                         node_id=node_id,

@@ -149,6 +149,7 @@ class ExecutionSummary(Shape):
     labels: dict[str, str]
     paused: bool
     recorded: bool
+    suspended: bool | None = None
     error: RunError | None = None
 
 

@@ -5,7 +5,8 @@ Feature: OBS-01.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import zlib
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -24,18 +25,48 @@ if TYPE_CHECKING:
     from yukta_rx.streams.clock import Clock
 
 
+_USUAL: Final = (
+    b'{"version":1,"time":"2026-01-01T00:00:00.000Z","execution":{"executionId":"01","sessionId":"",'
+    b'"workflowId":"","definitionVersion":"","status":"PENDING","paused":false,"stepMode":false,'
+    b'"actor":"anonymous","labels":{},"depth":0,"durationMs":0,"startTime":"2026-"},"nodes":[{"nodeId":"'
+    b'","type":"COLLECT_TERMINAL","kind":"TERMINAL","status":"PENDING","in":0,"out":0,"failed":0,'
+    b'"retried":0,"dropped":0,"deadLettered":0,"skipped":0,"attempt":1,"ratePerSec":0.0,"paused":false,'
+    b'"skipping":false},{"nodeId":"","type":"WAIT_FOR_SIGNAL","kind":"PROCESSOR","status":"PENDING","in":0,'
+    b'"kind":"TRIGGER","status":"SUCCESS","startTime":"","endTime":"","status":"RUNNING"}]}'
+)
+"""What is in most snapshots; those that are compressed refer to it."""
+
+
 class ProgressSnapshot(msgspec.Struct, frozen=True, gc=False, eq=False):
     """A run at one moment, encoded.
 
     Attributes:
         version: grows from snapshot to snapshot of a run.
         terminal: whether the run had ended, so that none follows.
-        data: the snapshot as one line of JSON.
+        kept: the snapshot as one line of JSON, compressed where `small`.
+        small: whether it is.
     """
 
     version: int
     terminal: bool
-    data: bytes
+    kept: bytes
+    small: bool = False
+
+    @property
+    def data(self) -> bytes:
+        """The snapshot as one line of JSON."""
+        if not self.small:
+            return self.kept
+        inflating = zlib.decompressobj(zdict=_USUAL)
+        return inflating.decompress(self.kept) + inflating.flush()
+
+    def compressed(self) -> ProgressSnapshot:
+        """The same, for one that is hardly ever looked at."""
+        if self.small:
+            return self
+        deflating = zlib.compressobj(9, zdict=_USUAL)
+        small = deflating.compress(self.kept) + deflating.flush()
+        return ProgressSnapshot(self.version, self.terminal, small, True)
 
     @classmethod
     def of(cls, shown: Mapping[str, Any]) -> Self:
@@ -67,10 +98,17 @@ class RunProgress(Journal[ProgressSnapshot]):
         if self.ended or (self.newest is not None and snapshot.version <= self.newest.version):
             return False
         self.newest = snapshot
-        self.add(snapshot, at, OVERHEAD + len(snapshot.data))
+        self.add(snapshot, at, OVERHEAD + len(snapshot.kept))
         if snapshot.terminal:
             self.end()
         return True
+
+    def compress(self) -> None:
+        """Nobody looks at the run for long: keep less of it in memory."""
+        _, kept, _ = self.find(None, None, self.last)
+        for one in kept:
+            one.item, one.frame = one.item.compressed(), None
+            self.newest = one.item
 
     def behind(self, version: int) -> int:
         """Return the cursor behind which only snapshots newer than `version` stand."""
@@ -138,6 +176,12 @@ class ProgressHistory(JournalStore[RunProgress]):
         if run.ended:
             self.retire(execution_id)
         return added
+
+    def compress(self, execution_id: str) -> None:
+        """Nobody looks at a run for long: keep less of it in memory."""
+        run = self.get(execution_id)
+        if run is not None and not run.in_use:
+            run.compress()
 
     def newest(self, execution_id: str) -> ProgressSnapshot | None:
         """Return the newest snapshot of a run, None if there is none (any more)."""

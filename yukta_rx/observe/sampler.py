@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import math
+import zlib
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from yukta_rx.model.codec import dumps_plain, loads_external
 from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.times import rfc3339
+from yukta_rx.observe.frames import showable
 from yukta_rx.observe.losses import Ledger
 from yukta_rx.observe.progress import ProgressSnapshot
 
@@ -54,6 +57,10 @@ class LiveRun(Protocol):
     """
 
     traceparent: str | None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it is what is left of a run that only waits."""
 
     @property
     def execution_id(self) -> str:
@@ -101,16 +108,37 @@ class Watched:
         losses: what it lost, as far as it is not read from the run itself.
     """
 
-    __slots__ = ("_waiters", "edges", "final", "last", "losses", "run", "state")
+    __slots__ = ("_last", "_waiters", "edges", "final", "losses", "run", "state")
 
     def __init__(self, state: RunState) -> None:
         self.state = state
         self.run: LiveRun | None = None
-        self.last: dict[str, Any] | None = None
+        self._last: dict[str, Any] | bytes | None = None
         self.final: ProgressSnapshot | None = None
         self.edges = b"[]"
         self.losses = Ledger()
         self._waiters: set[asyncio.Future[None]] | None = None
+
+    @property
+    def last(self) -> dict[str, Any] | None:
+        """The last look."""
+        last = self._last
+        if isinstance(last, bytes):
+            return dict(loads_external(zlib.decompress(last)))
+        return last
+
+    @last.setter
+    def last(self, shown: dict[str, Any] | None) -> None:
+        """There was another look."""
+        self._last = shown
+
+    def swap(self, run: LiveRun) -> None:
+        """Another object goes on as the run; beside a suspended one the last look is small."""
+        last, self.run = self.last, run
+        if last is not None and run.suspended:
+            self._last = zlib.compress(dumps_plain(showable(last)))
+        else:
+            self._last = last
 
     @property
     def in_use(self) -> bool:
@@ -173,6 +201,14 @@ class Sampler:
         """Somebody may want to look, or there may be something to look at."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def swap(self, run: LiveRun) -> None:
+        """Another object goes on as a run that is tracked."""
+        if (watched := self._live.get(run.execution_id)) is None:
+            return
+        watched.swap(run)
+        if run.suspended:
+            self._progress.compress(run.execution_id)
 
     def watches(self, watched: Watched) -> bool:
         """Whether anybody wants to see a run move."""

@@ -58,7 +58,6 @@ PER_TURN: Final = 128
 """Events per turn for a feed that somebody reads: half of what a subscriber has room for."""
 
 _LOOK_AT_CLOCK: Final = 16
-
 _OPENING: Final = frozenset({"execution.queued", "execution.started"})
 
 
@@ -116,6 +115,7 @@ class Tracker:
         self._consumer: asyncio.Task[None] | None = None
         self._tasks: Tasks | None = None
         self._sampler = Sampler(clock, feed, progress, self._runs.live)
+        self.swap = self._sampler.swap
         feed.on_listen = self._sampler.wake
         if feed.log is not None:
             feed.log.on_full = self._backlog.behind

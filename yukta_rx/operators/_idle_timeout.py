@@ -51,6 +51,16 @@ class IdleClock:
             if self._limit < math.inf:
                 self._arm()
 
+    @property
+    def limit(self) -> float:
+        """Seconds of silence that end the node now; infinite where nobody watches."""
+        return math.inf if self._stage is None else self._limit
+
+    @limit.setter
+    def limit(self, seconds: float) -> None:
+        """Watch with another limit from the start."""
+        self._limit = seconds
+
     def touched(self) -> None:
         """Nothing: the clock looks for itself."""
 

@@ -239,7 +239,8 @@ class NodeContext:
                 "(yukta dev, yukta serve), where somebody can send one; a plugin of your own also "
                 "has to declare signals=True"
             )
-        if self.cancelled:
+        # What a suspended run has asked its node asks again, also where that is about to end.
+        if self.cancelled and not self._signals.left:
             raise BadInputError(f"node {self.node_id} has ended and waits for no more signals")
         return self._signals
 
@@ -359,6 +360,11 @@ class NodeContext:
 
             self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
         return self._tasks.spawn(work, f"yukta {self.node_id} {name}")
+
+    @property
+    def busy(self) -> bool:
+        """Whether tasks that `spawn` started are not done."""
+        return bool(self._tasks)
 
     def owns(self, task: object) -> bool:
         """Whether `spawn` started this task and it is not done."""

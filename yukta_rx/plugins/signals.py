@@ -21,17 +21,19 @@ from yukta_rx.errors import BadInputError, ConflictError, SignalTimeoutError, Yu
 from yukta_rx.model.ids import id_fault, new_execution_id
 from yukta_rx.model.message import copy_payload
 from yukta_rx.model.preview import preview
+from yukta_rx.plugins.waits import Desk, Place, Wait
 from yukta_rx.streams.aio import Tasks
+from yukta_rx.streams.clock import PausableClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
     from yukta_rx.durability.stores.input_requests import Answer, InputRequestStore
     from yukta_rx.model.message import Message
-    from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
+    from yukta_rx.plugins.waits import Say
+    from yukta_rx.streams.clock import LoopClock
 
-    Say = Callable[[str, dict[str, Any]], None]
     Mask = Callable[[str], str]
 
 KEEP_SECONDS: Final = 600.0
@@ -41,9 +43,6 @@ KEPT: Final = 100
 """Early signals that one node keeps; one more is refused."""
 
 log = logging.getLogger(__name__)
-
-_SAME: Final = 1e-3
-"""Seconds within which two times are the same."""
 
 APPROVE: Final = "approve"
 """The decision of a signal that names none."""
@@ -80,91 +79,6 @@ class Signal:
         return rejects(self.decision)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A node of a run."""
-
-    session_id: str
-    workflow_id: str
-    execution_id: str
-    lineage: str
-    node_id: str
-
-
-class _Wait:
-    """A message that waits. `woken` is done once it is answered or its time is up."""
-
-    __slots__ = (
-        *("_base", "_clock", "_due", "_expires_at", "_lag", "_timer"),
-        *("answered", "request", "say", "woken"),
-    )
-
-    def __init__(
-        self, request: InputRequest, clock: PausableClock, base: LoopClock, say: Say
-    ) -> None:
-        self.request = request
-        self.say = say
-        self.answered: InputRequest | None = None
-        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._clock = clock
-        self._base = base
-        self._lag = -math.inf
-        self._expires_at: datetime | None = None
-        self._due = None if request.remaining is None else clock.now() + request.remaining
-        self._timer: Timer | None = None
-        if self._due is not None:
-            self._timer = clock.call_at(self._due, self.wake)
-
-    def wake(self) -> None:
-        if not self.woken.done():
-            self.woken.set_result(None)
-
-    def take(self, answered: InputRequest) -> None:
-        self.answered = answered
-        self.wake()
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def as_dict(self) -> dict[str, Any]:
-        """The approval; while the clock stands still nobody knows when it will expire."""
-        if self._due is None or self._clock.paused:
-            return self.request.as_dict()
-        return self.request.as_dict(self._expiry(self._due))
-
-    def _expiry(self, due: float) -> datetime | None:
-        """When the time is up: the same each time, as long as there is no pause."""
-        lag = self._base.now() - self._clock.now()
-        if abs(lag - self._lag) > _SAME:
-            self._lag = lag
-            left = max(0.0, due - self._clock.now())
-            self._expires_at = self._base.wall() + timedelta(seconds=left)
-        return self._expires_at
-
-
-class _Desk:
-    """The waits of one node, in the order in which they were asked, and its turn."""
-
-    __slots__ = ("closed", "kept", "lineage", "turn", "waits")
-
-    def __init__(self, lineage: str) -> None:
-        self.kept = False
-        self.lineage = lineage
-        self.turn = asyncio.Lock()
-        self.waits: dict[_Wait, None] = {}
-        self.closed = False
-
-    def find(self, name: str, request_id: str | None) -> _Wait | None:
-        """The oldest wait for a signal of this name, or the one that is named."""
-        for wait in self.waits:
-            request = wait.request
-            named = request_id in (None, request.request_id)
-            if named and request.signal == name and not wait.woken.done():
-                return wait
-        return None
-
-
 class SignalWaits:
     """The waits of all runs of an engine. Belongs to the loop.
 
@@ -176,8 +90,9 @@ class SignalWaits:
     def __init__(self, store: InputRequestStore, clock: LoopClock) -> None:
         self._store = store
         self._clock = clock
-        self._runs: dict[str, dict[str, _Desk]] = {}
-        self._open: dict[str, _Wait] = {}
+        self._unpaused = PausableClock(clock)
+        self._runs: dict[str, dict[str, Desk]] = {}
+        self._open: dict[str, Wait] = {}
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
 
     async def close(self) -> None:
@@ -197,24 +112,29 @@ class SignalWaits:
         """
         return NodeSignals(self, place, self._desk(place), clock, say, mask)
 
-    def _desk(self, place: Place) -> _Desk:
+    def _desk(self, place: Place) -> Desk:
         desks = self._runs.setdefault(place.execution_id, {})
-        return desks.setdefault(place.node_id, _Desk(place.lineage))
+        return desks.setdefault(place.node_id, Desk(place.lineage))
 
-    async def wait(self, ask: InputRequest, desk: _Desk, clock: PausableClock, say: Say) -> Signal:
+    async def wait(self, ask: InputRequest, desk: Desk, clock: PausableClock, say: Say) -> Signal:
         """Wait for the answer to a request; see `NodeSignals.wait`."""
         async with desk.turn:
             if desk.closed:
                 raise BadInputError(f"run {ask.execution_id} has ended and waits for nothing")
-            found = await self._ask(ask)
-            if found.state is RequestState.ANSWERED:
-                return _signal(found)
-            wait = _Wait(found, clock, self._clock, say)
-            desk.waits[wait] = None
-            self._open[found.request_id] = wait
-        say("approval.requested", wait.as_dict())
+            wait = desk.left(ask)
+            if asked := wait is None:
+                found = await self._ask(ask)
+                if found.state is RequestState.ANSWERED:
+                    return _signal(found)
+                wait = Wait(found, clock, self._clock, say)
+                desk.waits[wait] = None
+                self._open[found.request_id] = wait
+            woken = wait.begin()
+            desk.stir()
+        if asked:
+            say("approval.requested", wait.as_dict())
         try:
-            await wait.woken
+            await woken
             if wait.answered is None:
                 shown = wait.as_dict()
                 async with desk.turn:
@@ -223,6 +143,9 @@ class SignalWaits:
                         self._drop(wait, desk)
                         await self._expire(wait)
         except asyncio.CancelledError:
+            if wait.woken is not woken:
+                # It is left to a call that comes.
+                raise
             self._drop(wait, desk)
             # A task of its own, since whoever waits may be cancelled once more.
             await asyncio.shield(
@@ -230,17 +153,18 @@ class SignalWaits:
             )
             raise
         finally:
-            wait.stop()
+            if wait.woken is woken:
+                wait.stop()
         if wait.answered is None:
             say("approval.expired", shown)
             raise SignalTimeoutError(
                 f"no signal `{ask.signal}` came for message {ask.message_id} in time",
                 signal=ask.signal,
-                approvalId=found.request_id,
+                approvalId=wait.request.request_id,
             )
         return _signal(wait.answered)
 
-    async def _withdraw(self, wait: _Wait, desk: _Desk) -> None:
+    async def _withdraw(self, wait: Wait, desk: Desk) -> None:
         async with desk.turn:
             if wait.answered is None and not desk.kept:
                 await self._closed(wait.request)
@@ -262,18 +186,19 @@ class SignalWaits:
             await asyncio.shield(self._tasks.spawn(self._closed(ask), name))
             raise
 
-    async def _expire(self, wait: _Wait) -> None:
+    async def _expire(self, wait: Wait) -> None:
         if not await self._close(wait, RequestState.EXPIRED):
             found = await self._store.get(wait.request.request_id)
             if found is not None and found.state is RequestState.ANSWERED:
                 wait.answered = found
 
-    async def _close(self, wait: _Wait, state: RequestState) -> bool:
+    async def _close(self, wait: Wait, state: RequestState) -> bool:
         request = wait.request
         return await self._store.close(request.request_id, request.execution_id, state)
 
-    def _drop(self, wait: _Wait, desk: _Desk) -> None:
+    def _drop(self, wait: Wait, desk: Desk) -> None:
         desk.waits.pop(wait, None)
+        desk.stir()
         if self._open.get(wait.request.request_id) is wait:
             del self._open[wait.request.request_id]
 
@@ -296,6 +221,7 @@ class SignalWaits:
             SignalBufferFullError: the node keeps as many as it may.
         """
         desk = self._desk(place)
+        await desk.attended(name, request_id)
         async with desk.turn:
             wait = desk.find(name, request_id)
             if wait is None:
@@ -338,8 +264,81 @@ class SignalWaits:
             for wait in tuple(desk.waits):
                 # A plugin that ignored its own cancellation.
                 self._drop(wait, desk)
-                wait.woken.cancel()
+                if wait.woken is not None:
+                    wait.woken.cancel()
         return bool(desks)
+
+    # -- runs that are put aside
+
+    def still(self, execution_id: str) -> dict[str, tuple[str, ...]] | None:
+        """For each node of a run where messages wait, their ids in order.
+
+        None if anything else goes on with its signals, an answer on its way for one.
+        """
+        desks = self._runs.get(execution_id, {})
+        if not all(desk.still for desk in desks.values()):
+            return None
+        return {
+            node_id: tuple(wait.request.message_id for wait in desk.waits)
+            for node_id, desk in desks.items()
+        }
+
+    def leave(self, execution_id: str, lags: Mapping[str, float]) -> float:
+        """Leave the waits of a run where they are, with nobody behind them.
+
+        Args:
+            execution_id: the run, which is `still`.
+            lags: the seconds of pauses of each of its nodes.
+
+        Returns:
+            When the first of them has to be looked at, in seconds of the loop.
+        """
+        first = math.inf
+        for node_id, desk in self._runs.get(execution_id, {}).items():
+            clock = self._aside(lags[node_id])
+            for wait in desk.waits:
+                due = wait.leave(clock)
+                first = first if due is None else min(first, due)
+        return first
+
+    def _aside(self, lag: float) -> PausableClock:
+        if lag:
+            clock = PausableClock(self._clock)
+            clock.lag = lag
+            return clock
+        return self._unpaused
+
+    def attach(self, execution_id: str, node_id: str, clock: PausableClock, say: Say) -> None:
+        """A run is there again: its node will ask anew what was left, and gets it back."""
+        for wait in self._desk_of(execution_id, node_id):
+            wait.attach(clock, say)
+
+    def withdraw(self, execution_id: str, node_id: str) -> asyncio.Task[None] | None:
+        """A node of a run that is there again has ended, and never asks what was left of it.
+
+        Returns:
+            What closes that; None if nothing was left.
+        """
+        left = [wait for wait in self._desk_of(execution_id, node_id) if wait.left]
+        if not left:
+            return None
+        desk = self._runs[execution_id][node_id]
+        for wait in left:
+            self._drop(wait, desk)
+
+        async def close() -> None:
+            for wait in left:
+                await self._withdraw(wait, desk)
+
+        return self._tasks.spawn(close(), "yukta close approvals")
+
+    def _desk_of(self, execution_id: str, node_id: str) -> tuple[Wait, ...]:
+        desk = self._runs.get(execution_id, {}).get(node_id)
+        return () if desk is None else tuple(desk.waits)
+
+    def asking(self) -> list[str]:
+        """The runs that have nodes which wait for signals."""
+        return list(self._runs)
 
     # -- what others read
 
@@ -388,7 +387,7 @@ class NodeSignals:
         self,
         waits: SignalWaits,
         place: Place,
-        desk: _Desk,
+        desk: Desk,
         clock: PausableClock,
         say: Say,
         mask: Mask,
@@ -404,6 +403,11 @@ class NodeSignals:
     def waiting(self) -> int:
         """How many messages of the node wait now."""
         return len(self._desk.waits)
+
+    @property
+    def left(self) -> bool:
+        """Whether something is asked here that no call stands behind yet."""
+        return any(wait.left for wait in self._desk.waits)
 
     async def wait(
         self,

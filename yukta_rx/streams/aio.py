@@ -1,4 +1,4 @@
-"""Coroutines and async iterators as nodes, with demand; the owner of every task.
+"""Coroutines and async iterators as nodes, with demand.
 
 An async node has one task, its worker, which lives as long as the node: one task per message
 would cost 20 us each, and a plugin's `asyncio.timeout` and `TaskGroup` need a task of their own
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -24,67 +24,11 @@ from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.pump import BATCH_SLOW
 from yukta_rx.streams.source import SourceStage
 from yukta_rx.streams.stage import Stage
+from yukta_rx.streams.tasks import Tasks
 
 if TYPE_CHECKING:
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
-
-
-class Tasks:
-    """Owner of a circuit's tasks: holds them, knows when the last has gone, cancels them.
-
-    The only place in the engine that makes tasks; `idle`, if given, is called when the last one is
-    done.
-    """
-
-    __slots__ = ("_idle", "_loop", "_tasks")
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, idle: Callable[[], None] | None = None
-    ) -> None:
-        self._loop = loop
-        self._idle = idle
-        self._tasks: dict[asyncio.Task[None], None] = {}
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def __contains__(self, task: object) -> bool:
-        return task in self._tasks
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run `work`, which reports its own errors, as a task of this owner."""
-        task = self._loop.create_task(work, name=name)
-        self._tasks[task] = None
-        task.add_done_callback(self._done)
-        return task
-
-    def cancel(self) -> None:
-        """Cancel every task that is left."""
-        for task in tuple(self._tasks):
-            task.cancel()
-
-    async def ended(self) -> None:
-        """Wait until no task is left."""
-        while self._tasks:
-            await asyncio.wait(tuple(self._tasks))
-
-    def forget(self) -> None:
-        """Tell nobody any more when the last one is done."""
-        self._idle = None
-
-    def names(self) -> list[str]:
-        """Names of the tasks that are left."""
-        return [task.get_name() for task in self._tasks]
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._loop.call_exception_handler(
-                {"message": f"task {task.get_name()} failed", "exception": error, "task": task}
-            )
-        if not self._tasks and self._idle is not None:
-            self._idle()
 
 
 class WorkerStage(Stage):
@@ -122,7 +66,6 @@ class WorkerStage(Stage):
             self.task = self.circuit.tasks.spawn(self._main(), f"yukta node {self.plan.name}")
         else:
             self.grant.give()
-        return
 
     def working(self) -> bool:
         """A call is out, or a source is being asked."""
@@ -215,7 +158,7 @@ class AsyncStage(WorkerStage):
     call that does not suspend pays for neither.
     """
 
-    __slots__ = ("batch", "chunk", "convert", "flushed", "fn")
+    __slots__ = ("again", "batch", "chunk", "convert", "flushed", "fn")
 
     spent = ("task", "fn", "convert")
 
@@ -235,6 +178,7 @@ class AsyncStage(WorkerStage):
         self.batch: list[Any] = []
         self.chunk: list[Any] = []
         self.flushed = -1
+        self.again: tuple[Edge, list[Any]] | None = None  # see `streams.in_hand`
 
     def run(self) -> None:
         """Grant a batch; or, while a call is suspended, pass on what it left behind."""
@@ -247,8 +191,19 @@ class AsyncStage(WorkerStage):
                 self.on_finished(self.batch[: self.flushed])
         super().run()
 
+    def release(self) -> None:
+        """Cancel the worker; what it had in its hands before and did not take up is lost."""
+        if self.again is not None:
+            self.received += 1
+            self.discard(self.again[1])
+            self.again = None
+        super().release()
+
     async def work(self) -> None:
         """Batch after batch, each as large as input, credit, gate and quantum allow."""
+        if self.again is not None:
+            (source, batch), self.again = self.again, None
+            await self._work_off(source, batch)
         while True:
             n = self.room()
             if self.ended or (not self.ins and self.complete_if_idle()):
@@ -264,10 +219,13 @@ class AsyncStage(WorkerStage):
 
     async def _batch(self, edge: Edge, n: int) -> bool:
         """Work off up to `n` elements; True if a call suspended, so the loop had its turn."""
-        fn, convert = self.fn, self.convert
         batch = edge.take(n)
         if self.front is not None and not (batch := self.front(edge, batch)):
             return False
+        return await self._work_off(edge, batch)
+
+    async def _work_off(self, edge: Edge, batch: list[Any]) -> bool:
+        fn, convert = self.fn, self.convert
         if not self.touched:
             self.touch()
         self.steer = False
@@ -495,3 +453,17 @@ class AsyncIterableStage(WorkerStage, SourceStage):
             if not self.ended:
                 self.gate.passed(1)
         return not self.ended
+
+
+__all__ = [
+    "AsyncBody",
+    "AsyncIterableBody",
+    "AsyncIterableStage",
+    "AsyncManyBody",
+    "AsyncManyStage",
+    "AsyncStage",
+    "Convert",
+    "HeldStage",
+    "Tasks",
+    "WorkerStage",
+]

@@ -140,6 +140,14 @@ class Circuit:
         for stage in reversed(self.stages.values()):
             stage.start()
 
+    def go_on(self) -> None:
+        """`start`, where some stages have ended already."""
+        self.started = True
+        going = [stage for stage in reversed(self.stages.values()) if not stage.ended]
+        self._live = len(going)
+        for stage in going:
+            stage.start()
+
     def stop(self, mode: StopMode) -> None:
         """DRAIN ends the sources, CANCEL the leaves, KILL everything without waiting for calls."""
         if mode is StopMode.DRAIN:

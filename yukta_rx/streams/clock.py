@@ -113,6 +113,16 @@ class PausableClock:
         base = self._paused_at if self._pauses else self._base.now()
         return base - self._lag
 
+    @property
+    def lag(self) -> float:
+        """Seconds of all pauses that are over."""
+        return self._lag
+
+    @lag.setter
+    def lag(self, seconds: float) -> None:
+        """Go on where another clock was, before anybody has read this one."""
+        self._lag = seconds
+
     def pause(self) -> None:
         """Stand still; timers keep what they have left."""
         self._pauses += 1

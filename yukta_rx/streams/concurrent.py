@@ -122,11 +122,19 @@ class ConcurrentStage(Stage):
             self.received += 1
             if self.gate is not None:
                 self.gate.passed(1)
-            call = _Call(edge, batch[0])
-            self.calls[call] = None
-            call.task = self.circuit.tasks.spawn(self._work(call), f"yukta node {self.plan.name}")
+            self._call(edge, batch[0])
         # The gate may have kept it, or sent it round; it wakes this stage if there is more.
         return bool(batch)
+
+    def _call(self, edge: Edge, item: Any) -> None:
+        call = _Call(edge, item)
+        self.calls[call] = None
+        call.task = self.circuit.tasks.spawn(self._work(call), f"yukta node {self.plan.name}")
+
+    def take_up(self, edge: Edge, item: Any) -> None:
+        """Call for an element that was in a call already when its circuit was given up."""
+        edge.held += 1
+        self._call(edge, item)
 
     async def _work(self, call: _Call) -> None:
         try:
