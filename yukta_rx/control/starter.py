@@ -410,7 +410,9 @@ class Starter:
     def lost(self, left: Suspended, error: Exception) -> None:
         """What is left of a run cannot be taken up: it is over."""
         execution_id = left.execution_id
+        left.end()
         self._dismiss(execution_id, error)
+        self.approvals.signals.give_up(execution_id)
         self._let_go(left)
         ended = self.archive.end(execution_id, TaskStatus.ERROR, {}, self._clock.wall())
         self._spawn(ended, f"yukta end {execution_id}")

@@ -36,7 +36,7 @@ class Suspended:
     """
 
     __slots__ = (
-        *("_holders", "_run", "closed", "definition", "execution_id", "left", "plan"),
+        *("_holders", "_over", "_run", "closed", "definition", "execution_id", "left", "plan"),
         *("due", "session_id", "started_at", "traceparent"),
     )
 
@@ -57,6 +57,7 @@ class Suspended:
         self.traceparent = plan.request.traceparent
         self.started_at = left.started_at
         self._holders = 0
+        self._over = False
         self._run: Run | None = None
 
     @property
@@ -91,6 +92,19 @@ class Suspended:
         for _ in range(self._holders):
             run.hold(True)
 
+    def end(self) -> None:
+        """It cannot be taken up: nodes that have not ended come to nothing."""
+        wall = LoopClock(asyncio.get_running_loop()).wall()
+        self._over = True
+        self.left = self.left._replace(
+            nodes=tuple(
+                node
+                if node.status.terminal
+                else node._replace(status=TaskStatus.CANCELLED, ended_at=wall)
+                for node in self.left.nodes
+            )
+        )
+
     def snapshot(self) -> dict[str, Any]:
         """`ProgressSnapshot` with `edges`; its version grows with each call."""
         loop = asyncio.get_running_loop()
@@ -99,7 +113,7 @@ class Suspended:
         return {
             "version": left.snapshots,
             "time": rfc3339(wall),
-            "execution": {**execution_state(self, wall), "suspended": True},
+            "execution": execution_state(self, wall) | ({} if self._over else {"suspended": True}),
             "nodes": node_states(self.plan.prepared, left, now),
             "edges": edge_states(self.definition, left, now),
         }

@@ -160,9 +160,12 @@ class OpenPlugins:
             self._failed(node, error, call.context)
         finally:
             self.opening = None
-            self._calls.append(call)
-            if self._closing:
-                await self._close(self._calls.pop())
+            await self._opened(call)
+
+    async def _opened(self, call: PluginCall) -> None:
+        self._calls.append(call)
+        if self._closing:
+            await self._close(self._calls.pop())
 
     def _ready(self, call: PluginCall) -> Ready:
         return Ready(call.body(), call.finish(self._pool), call.element_timeout())
@@ -199,8 +202,16 @@ class OpenPlugins:
             call.first = None
         node.passed_round = call.passed_on
         self.ready[node.id] = self._ready(call)
+        if call.spec.open is not None:
+            return partial(self._open_again, call)
         self._calls.append(call)
-        return None if call.spec.open is None else partial(call.open, self._pool)
+        return None
+
+    async def _open_again(self, call: PluginCall) -> None:
+        try:
+            await call.open(self._pool)
+        finally:
+            await self._opened(call)
 
     async def close(self, grace: float) -> None:
         """Close them, the last first; none holds up the others.

@@ -19,12 +19,22 @@ from yukta_rx.engine.assembly import wire
 from yukta_rx.engine.opening import Ready
 from yukta_rx.engine.run import Run
 from yukta_rx.engine.steering import CANCEL_GRACE
-from yukta_rx.engine.suspension import NUMBERS, EdgeLeft, Left, NodeLeft, edges_of, leave, still
+from yukta_rx.engine.suspension import (
+    NUMBERS,
+    EdgeLeft,
+    Left,
+    NodeLeft,
+    edges_of,
+    leave,
+    still,
+    take_apart,
+)
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.aio import WorkerStage
-from yukta_rx.streams.circuit import Circuit
+from yukta_rx.streams.attempts import cancelling
+from yukta_rx.streams.circuit import Circuit, StopMode
 from yukta_rx.streams.concurrent import ConcurrentStage
 from yukta_rx.streams.in_hand import take_up
 from yukta_rx.streams.plan import Outcome
@@ -54,6 +64,7 @@ class SuspendableRun(Run):
     origin: Any = None
     _again = False
     _withdrawn: tuple[asyncio.Task[None], ...] = ()
+    _gates: tuple[asyncio.Task[None], ...] = ()
 
     # -- putting it aside
 
@@ -138,8 +149,22 @@ class SuspendableRun(Run):
         Args:
             left: what was left.
             closed: set once its plugins are closed; None if they are.
+
+        Raises:
+            Exception: it cannot, whatever the reason; nothing goes on of it.
         """
         self._again = True
+        try:
+            self._go_on(left, closed)
+        except BaseException:
+            for timer in self._timers:
+                timer.cancel()
+            if self._circuit is not None:
+                take_apart(self, self._circuit)
+            self._part()
+            raise
+
+    def _go_on(self, left: Left, closed: asyncio.Event | None) -> None:
         self.status, self.started_at = TaskStatus.RUNNING, left.started_at
         self._version, self._snapshots = left.version, left.snapshots
         self._voice.cursor = left.cursor
@@ -217,7 +242,8 @@ class SuspendableRun(Run):
             if node.id in opening and node.stage is not None:
                 gate = _Unopened(node.stage, node.valve, opening[node.id], closed)
                 about = log_fields(self.execution_id, node.id)
-                circuit.tasks.spawn(gate.opened(about), f"yukta open {node.id}")
+                opened = circuit.tasks.spawn(gate.opened(about), f"yukta open {node.id}")
+                self._gates += (opened,)
         self._edges = circuit.edges
         self._hold.begin(circuit)
 
@@ -231,6 +257,14 @@ class SuspendableRun(Run):
         if self.started_at is not None:
             passed = (self._clock.wall() - self.started_at).total_seconds()
         return await self._to_the_end(self._clock.now() - passed)
+
+    def end_with(
+        self, status: TaskStatus, error: dict[str, Any] | None, mode: StopMode = StopMode.CANCEL
+    ) -> None:
+        """Stop everything, also what is being opened again."""
+        super().end_with(status, error, mode)
+        for opening in self._gates:
+            opening.cancel()
 
     async def _until_done(self) -> None:
         await super()._until_done()
@@ -347,8 +381,14 @@ class _Unopened:
         try:
             if self._closed is not None:
                 await self._closed.wait()
+            if stage.ended:
+                return
             await self._open()
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and cancelling():
+                raise
             log.warning("node %s could not be opened", stage.plan.name, exc_info=error, extra=about)
             if not stage.ended:
                 stage.fail(error)

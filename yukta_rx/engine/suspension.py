@@ -372,6 +372,12 @@ def leave(run: SuspendableRun, circuit: Circuit, due: float | None, signals: Sig
         edges=tuple(_edges_left(run, edges)),
         losses=tuple(run.losses()),
     )
+    take_apart(run, circuit)
+    return left
+
+
+def take_apart(run: SuspendableRun, circuit: Circuit) -> None:
+    """End what a run consists of without a word; nothing more happens in it."""
     for stage in circuit.stages.values():
         stage.ended = True
         for watch in (stage.plan.idle, stage.plan.deadline, stage.plan.limit):
@@ -383,10 +389,10 @@ def leave(run: SuspendableRun, circuit: Circuit, due: float | None, signals: Sig
         if node.context is not None:
             node.context.cancelled = True
     run.rates.clear()
+    circuit.ready.clear()
     circuit.tasks.cancel()
     if not circuit.done.done():
         circuit.done.set_result(None)
-    return left
 
 
 @lru_cache(maxsize=1024)

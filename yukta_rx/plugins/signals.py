@@ -332,6 +332,11 @@ class SignalWaits:
 
         return self._tasks.spawn(close(), "yukta close approvals")
 
+    def give_up(self, execution_id: str) -> None:
+        """A run will not be there again: close what was left of it."""
+        for node_id in tuple(self._runs.get(execution_id, ())):
+            self.withdraw(execution_id, node_id)
+
     def _desk_of(self, execution_id: str, node_id: str) -> tuple[Wait, ...]:
         desk = self._runs.get(execution_id, {}).get(node_id)
         return () if desk is None else tuple(desk.waits)

@@ -141,7 +141,7 @@ async def outputs_of(
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as raised:
-                if stage.ended or (isinstance(raised, asyncio.CancelledError) and _cancelling()):
+                if stage.ended or (isinstance(raised, asyncio.CancelledError) and cancelling()):
                     raise
                 error = as_error(raised)
         final = isinstance(error, EngineError | RunAbortedError)
@@ -158,6 +158,7 @@ async def outputs_of(
     return [GivenUp() if letter is None else letter]
 
 
-def _cancelling() -> bool:
+def cancelling() -> bool:
+    """Whether the task that runs has been cancelled, and not what it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
