@@ -104,13 +104,14 @@ def test_a_newer_database_is_refused_by_every_command_that_minds(yukta: Any, dat
 @pytest.mark.durable
 @pytest.mark.slow
 def test_a_step_that_fails_says_where_the_schema_is_left(yukta: Any, database: str) -> None:
-    migrate.upgrade(database, STEPS[-2])
+    # A table of the next step is there already.
+    migrate.upgrade(database, "0006")
     run(database, "CREATE TABLE workflow_number (mine int)")
 
     ended = yukta("db", "upgrade", "--url", database)
 
     assert (ended.code, ended.out) == (1, "")
-    assert f"the schema stays at step {STEPS[-2]}" in ended.last
+    assert "the schema stays at step 0006" in ended.last
     assert "workflow_number" in ended.last
 
 
