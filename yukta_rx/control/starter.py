@@ -458,9 +458,9 @@ class Starter:
         resumed = durable and self._settings.restart.auto_resume
         self.suspensions.close()
         # What is taken up from now on ends like the others.
-        self.suspensions.steer = Run.pause if resumed else Run.stop
+        steer = self.suspensions.steer = Run.pause if resumed else Run.stop
         for run in self.roots:
-            self.suspensions.steer(run)
+            steer(run)
         try:
             async with asyncio.timeout(grace):
                 await self._none_starting.wait()
@@ -474,19 +474,18 @@ class Starter:
             await self._all_ended.wait()
 
     async def cut_off(self, end: Callable[[Run], object]) -> None:
-        """Do something to each run that was started from outside which ends it at once.
-
-        Where the record outlives the server, what they wait for is still open then.
-        """
+        """End each run from outside at once with `end`; what durable ones wait for stays open."""
 
         def cut(run: Run) -> None:
             if self.archive.durable:
                 self.approvals.signals.keep_open(run.execution_id)
             end(run)
 
+        # A command that comes meanwhile may take one up too.
+        self.suspensions.steer = cut
         for run in self.roots:
             cut(run)
-        await self.suspensions.each(cut)
+        await self.suspensions.take_up_all()
 
     async def _ended_or_calm(self, seconds: float | None) -> None:
         """Wait until every run has ended, at most so long."""

@@ -149,11 +149,11 @@ class Suspensions:
         self.steer(run)
         return run
 
-    async def each(self, act: Callable[[Run], object]) -> None:
-        """Take all of them up, a few at a time, do something to each that ends it, and wait."""
+    async def take_up_all(self) -> None:
+        """Take all of them up, a few at a time, where `steer` ends each, and wait for that."""
         while some := list(islice(self._live.suspended, AT_ONCE)):
             for execution_id in some:
-                if execution_id in self._live.suspended and (run := self.take_up(execution_id)):
-                    act(run)
+                if execution_id in self._live.suspended:
+                    self.take_up(execution_id)
             for execution_id in some:
                 await self._owner.ended(execution_id)
