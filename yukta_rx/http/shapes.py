@@ -149,7 +149,11 @@ class ExecutionSummary(Shape):
     labels: dict[str, str]
     paused: bool
     recorded: bool
-    suspended: bool | None = None
+    suspended: bool | None = Field(
+        None,
+        description="True while the run is put aside, since its messages only wait for signals; "
+        "whatever concerns it takes it up again.",
+    )
     error: RunError | None = None
 
 
