@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.control.suspended import LONG, asking, asleep, engine_of, line
+from tests.control.crash import engine_on
+from tests.control.suspended import AFTER, LONG, asking, asleep, engine_of, line
+from yukta_rx.control.approvals import answer_to
 from yukta_rx.control.commands import StopWorkflow
 from yukta_rx.errors import ConflictError
 from yukta_rx.observe.filters import EventFilter
 from yukta_rx.plugins.contract import processor
+from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams import StopMode
+from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.testing.clock import virtual_time
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from yukta_rx.app import Engine
     from yukta_rx.control.suspended import Suspended
 
@@ -289,3 +295,67 @@ async def test_others_go_on_beside_a_run_that_cannot_be_taken_up() -> None:
 
 def killed(execution_id: str) -> Any:
     return StopWorkflow(execution_id=execution_id, mode=StopMode.KILL)
+
+
+# --- a store that has lost something -------------------------------------------------------------
+
+
+@processor("LARGE", blocking=False)
+def large(msg, cfg, ctx):
+    """Send on a payload that is kept apart from the record."""
+    return {**msg.payload, "text": f"{msg.payload['n']:04}" * 4000}
+
+
+def lose(folder: Path, n: int) -> None:
+    """The payload of a message is gone from the disk."""
+    for file in folder.rglob("*blob*/**/*"):
+        if file.is_file() and f"{n:04}".encode() * 9 in file.read_bytes():
+            file.unlink()
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("action", ["FAIL", "CONTINUE", "ROUTE"])
+@virtual_time
+async def test_a_message_whose_payload_is_lost_leaves_no_request_that_nobody_stands_behind(
+    tmp_path: Path, action: str, most: int, named: bool
+) -> None:
+    config = {"maxWaiting": most, "prompt": "${payload.n}?", "engine": {"onError": action}}
+    document = line(
+        ("in", "SEQUENCE_TRIGGER", {"count": 3, "intervalMs": 7}),
+        ("large", "LARGE", {}),
+        ("ask", "WAIT_FOR_SIGNAL", {"signal": "go", **config}),
+        ("out", "COLLECT_TERMINAL", {}),
+    )
+    settings = {"execution.suspend-after": f"{AFTER}s", "payload.claim-check-bytes": "4KiB"}
+    registry = PluginRegistry.load(None, extra=[large])
+    async with engine_on(tmp_path / "data", registry, **settings) as engine:
+        run = await engine.start("s", document)
+        await asyncio.sleep(LONG)
+        assert asleep(engine) == 1
+        asked = [one["approvalId"] for one in engine.approvals.page(lambda _: True, 9)[0]]
+        pool = BlockingPool(1)
+        await pool.call(lose, tmp_path / "data", 0)
+        pool.close()
+        async with asyncio.timeout(10):
+            if named:
+                command = answer_to(await engine.approvals.find(asked[0]), "yes")
+                with pytest.raises(ConflictError) as caught:
+                    await engine.gateway.command(command, actor="ann", via="REST")
+                assert caught.value.code == "already_answered"
+            else:
+                await run.node("ask").signal("go")
+        await asyncio.sleep(1)
+        assert str((await engine.approvals.find(asked[0])).state) == "CANCELLED"
+        if action == "FAIL":
+            assert "is missing" in run.detail["error"]["detail"]
+            assert await run.wait(1) == "FAILURE"
+            return
+        # The others go on as if nothing had been.
+        while run.detail["status"] == "RUNNING":
+            assert len(engine.approvals.page(lambda _: True, 9)[0]) > 0
+            await run.node("ask").signal("go")
+            await asyncio.sleep(LONG)
+        assert run.detail["status"] == "SUCCESS"
+        shown = {one["nodeId"]: one for one in engine.gateway.nodes(run.execution_id)}
+        assert (shown["out"]["in"], shown["ask"]["failed"]) == (2, 1)

@@ -412,7 +412,8 @@ class Starter:
         execution_id = left.execution_id
         left.end()
         self._dismiss(execution_id, error)
-        self.approvals.signals.give_up(execution_id)
+        for node_id in left.plan.prepared.nodes:
+            self.approvals.signals.withdraw(execution_id, node_id)
         self._let_go(left)
         ended = self.archive.end(execution_id, TaskStatus.ERROR, {}, self._clock.wall())
         self._spawn(ended, f"yukta end {execution_id}")

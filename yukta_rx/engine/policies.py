@@ -142,6 +142,9 @@ class NodePolicies:
         wall: the time of day.
         say: says an event of the node: type and data.
         held_bytes: what one attempt may hold back.
+
+    Attributes:
+        on_failed: told the id of each message that was given up.
     """
 
     __slots__ = (
@@ -154,6 +157,7 @@ class NodePolicies:
         "_say",
         "_waits",
         "_wall",
+        "on_failed",
     )
 
     def __init__(
@@ -167,6 +171,7 @@ class NodePolicies:
         held_bytes: int,
         mask: Callable[[str], str],
     ) -> None:
+        self.on_failed: Callable[[str], None] | None = None
         self._node_id = node_id
         self._policy = policy
         self._clock = clock
@@ -246,6 +251,8 @@ class NodePolicies:
         if action is OnError.ROUTE:
             exception = type(error).__name__
             self._say("node.dead_letter", {"messageId": msg.id, "exception": exception})
+        if self.on_failed is not None:
+            self.on_failed(msg.id)
 
     def _letter(self, msg: Message, error: BaseException, attempts: int) -> Message:
         """The message as it came, tagged, and with an id that tells it from the message itself."""

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.engine.assembly import wire
 from yukta_rx.engine.opening import Ready
+from yukta_rx.engine.policies import guarded
 from yukta_rx.engine.run import Run
 from yukta_rx.engine.steering import CANCEL_GRACE
 from yukta_rx.engine.suspension import (
@@ -199,6 +201,8 @@ class SuspendableRun(Run):
         node.context.beats = was.more.beats
         if self.signals is not None:
             self.signals.attach(self.execution_id, node.id, node.clock, node.say)
+            if guarded(node.prepared.policy):
+                node.policies.on_failed = partial(self._withdraw, node.id)
         shared, began = node.id in self._shared, was.started_at is not None
         return self._plugins.again(
             node, node.context, shared=shared, config=was.more.config, began=began
@@ -272,11 +276,16 @@ class SuspendableRun(Run):
             await asyncio.wait(self._withdrawn, timeout=CANCEL_GRACE)
 
     def _node_changed(self, node: NodeRuntime, previous: TaskStatus) -> None:
-        if node.status.terminal and self._again and self.signals is not None:
+        if node.status.terminal and self._again:
             # What it has asked before, and was ended before it could ask again.
-            task = self.signals.withdraw(self.execution_id, node.id)
-            self._withdrawn += () if task is None else (task,)
+            self._withdraw(node.id)
         super()._node_changed(node, previous)
+
+    def _withdraw(self, node_id: str, message_id: str | None = None) -> None:
+        """Close what a node asked before and does not ask again, of one message or of all."""
+        if self.signals is not None:
+            task = self.signals.withdraw(self.execution_id, node_id, message_id)
+            self._withdrawn += () if task is None else (task,)
 
     def _finish(self) -> None:
         if not self.suspended:

@@ -313,13 +313,15 @@ class SignalWaits:
         for wait in self._desk_of(execution_id, node_id):
             wait.attach(clock, say)
 
-    def withdraw(self, execution_id: str, node_id: str) -> asyncio.Task[None] | None:
-        """A node of a run that is there again has ended, and never asks what was left of it.
+    def withdraw(
+        self, execution_id: str, node_id: str, message_id: str | None = None
+    ) -> asyncio.Task[None] | None:
+        """A node never asks again what was left of it, for one message or for all.
 
         Returns:
             What closes that; None if nothing was left.
         """
-        left = [wait for wait in self._desk_of(execution_id, node_id) if wait.left]
+        left = [wait for wait in self._desk_of(execution_id, node_id) if wait.left_by(message_id)]
         if not left:
             return None
         desk = self._runs[execution_id][node_id]
@@ -331,11 +333,6 @@ class SignalWaits:
                 await self._withdraw(wait, desk)
 
         return self._tasks.spawn(close(), "yukta close approvals")
-
-    def give_up(self, execution_id: str) -> None:
-        """A run will not be there again: close what was left of it."""
-        for node_id in tuple(self._runs.get(execution_id, ())):
-            self.withdraw(execution_id, node_id)
 
     def _desk_of(self, execution_id: str, node_id: str) -> tuple[Wait, ...]:
         desk = self._runs.get(execution_id, {}).get(node_id)

@@ -107,6 +107,10 @@ class Wait:
         """Whether nobody stands behind it, until its run is there again."""
         return self.woken is None
 
+    def left_by(self, message_id: str | None) -> bool:
+        """Whether it is left, and of this message; None stands for any."""
+        return self.left and message_id in (None, self.request.message_id)
+
     def leave(self, clock: PausableClock) -> float | None:
         """Nobody waits for now; `clock` goes on as the node's own.
 
