@@ -23,14 +23,14 @@ from yukta_rx.model.status import TaskStatus
 from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from yukta_rx.control.restart import Restarts
     from yukta_rx.control.resume import Resumes
     from yukta_rx.control.starter import Starter
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.durability.recovery import Recovered
-    from yukta_rx.durability.stores.execution_log import ExecutionLogStore
+    from yukta_rx.durability.stores.execution_log import ExecutionLogStore, LoggedRun
     from yukta_rx.durability.stores.queued_starts import QueuedStart, QueuedStartStore
     from yukta_rx.observe.results import ResultStore
     from yukta_rx.observe.tracker import Tracker
@@ -95,11 +95,12 @@ class Reopening:
         Raises:
             StoreUnavailableError: a store gives no answer.
         """
-        found = await recover(self._events, self._queue, self._clock.wall())
+        found = await recover(self._events, self._queue, self._clock.wall(), self._close_results)
         self._resumes.learn(found.ended)
         await self._starter.archive.sweep(self._resumes.needed())
         self._show(found)
-        await self._close_results(found)
+        before = [run for run in found.ended if run.started.execution_id not in found.aborted]
+        await self._close_results(before, known=False)
         for start, run in found.queued:
             # First, so that a start which cannot wait any more is known to have ended.
             self._resumes.waits(run.started)
@@ -126,17 +127,20 @@ class Reopening:
                 over = RunFinished(execution_id=start.execution_id, time=end.time, status=_ABORTED)
                 self._tracker.restore(start, over)
 
-    async def _close_results(self, found: Recovered) -> None:
-        """Give the results of runs their end that a crash kept from being written."""
+    async def _close_results(self, runs: Iterable[LoggedRun], *, known: bool = True) -> None:
+        """Give the results of runs their end that a crash kept from being written.
+
+        Those of a run that was closed before may have gone since, so they are only `known` to be
+        there where some are.
+        """
         recorder = self._results.recorder
         if recorder is None:
             return
-        for run in found.ended:
+        for run in runs:
             start, end = run.started, run.ended
             status, totals, time = _ABORTED, _NONE, self._clock.wall()
             if isinstance(end, RunFinished):
                 status, totals, time = end.status, end.totals, end.time
-            known = start.execution_id in found.aborted
             name, parent = start.execution_id, start.parent_execution_id
             await recorder.close_run(name, status, time, totals, known=known, parent=parent)
 
