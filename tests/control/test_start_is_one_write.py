@@ -130,3 +130,26 @@ async def test_a_start_that_is_refused_at_any_moment_has_an_end_or_never_was(
         assert others.pop(first.execution_id) != "RUNNING"
         assert set(others.values()) <= {"CANCELLED"}
         assert await engine.stores.queued_starts.list() == []
+
+
+@virtual_time
+async def test_a_start_that_gets_its_slot_while_it_is_written_is_seen_from_then_on(
+    tmp_path: Path,
+) -> None:
+    async with engine_on(tmp_path / "data", **SETTINGS) as engine:
+        await engine.start("s", LINE, {"n": 1})
+        told, written = engine.history.on_start, []
+
+        def on_start(start: Any) -> None:
+            told(start)
+            written.append(start.execution_id)
+            engine._starter.scheduler.set_limits(2, 0)
+
+        engine.history.on_start = on_start
+        waits = asyncio.ensure_future(engine.start("s", "w", {"n": 2}))
+        seen = []
+        while not waits.done():
+            await asyncio.sleep(0)
+            seen += [engine.gateway.summary(name)["status"] for name in written]
+        assert [waits.result().execution_id] == written
+        assert list(dict.fromkeys(seen)) == ["PENDING", "RUNNING"]

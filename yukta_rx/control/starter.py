@@ -274,25 +274,25 @@ class Starter:
         return known
 
     def _announce(self, plan: Plan, ticket: Ticket) -> bool:
-        """Let a run be seen that waits for its slot; False if it does so no more."""
+        """Let a run be seen that waits for its slot, or has it by now; False if it was refused."""
         waiting = self.scheduler.waiting(plan.execution_id)
-        if waiting is None:
+        if waiting is None and not ticket.given:
             return False
         ticket.shown = True
-        ids = plan.execution_id, plan.request.session_id, plan.request.workflow_id
+        asked, execution_id = plan.request, plan.execution_id
         about = {**plan.about, "definitionVersion": plan.prepared.version}
-        self._outlets.announce(*ids, about)
-        execution_id, session_id, workflow_id = ids
-        self._outlets.emit(
-            ExecutionEvent(
-                type="execution.queued",
-                time=ticket.queued_at,
-                session_id=session_id,
-                workflow_id=workflow_id,
-                execution_id=execution_id,
-                data={"position": waiting.position, "reason": str(waiting.reason)},
+        self._outlets.announce(execution_id, asked.session_id, asked.workflow_id, about)
+        if waiting is not None:
+            self._outlets.emit(
+                ExecutionEvent(
+                    type="execution.queued",
+                    time=ticket.queued_at,
+                    session_id=asked.session_id,
+                    workflow_id=asked.workflow_id,
+                    execution_id=execution_id,
+                    data={"position": waiting.position, "reason": str(waiting.reason)},
+                )
             )
-        )
         return True
 
     def _let_wait(self, plan: Plan, ticket: Ticket, pending: PendingStart) -> None:

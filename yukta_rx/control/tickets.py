@@ -90,6 +90,12 @@ class Ticket:
         """Whether it waits for a slot."""
         return not self.granted.done()
 
+    @property
+    def given(self) -> bool:
+        """Whether it has got its slot."""
+        done = self.granted.done() and not self.granted.cancelled()
+        return done and self.granted.exception() is None
+
     def check(self) -> None:
         """Raise what it was refused with, if it was."""
         refused = self.granted.done() and not self.granted.cancelled() and self.granted.exception()
