@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from yukta_rx.durability.postgres._arrays import flags, numbers, texts, texts_or_none
+from yukta_rx.durability.postgres._arrays import flags, long_texts, numbers, texts, texts_or_none
 from yukta_rx.durability.postgres.fence import FENCE
 
-ROW_COLUMNS: Final = (texts, texts, numbers, texts, texts_or_none)
+ROW_COLUMNS: Final = (texts, texts, numbers, long_texts, texts_or_none)
 STATE_COLUMNS: Final = (texts, texts, flags, texts_or_none, numbers, numbers, numbers, numbers)
 """What the columns are of the rows, and of the states, that `WRITE` gets."""
 
@@ -35,7 +35,7 @@ WRITE: Final = f"""
 WITH fence AS ({FENCE}), put AS (
     INSERT INTO node_checkpoint (part, epoch, execution_id, node_id, seq, row, blobs)
     SELECT $1, $2, given.* FROM fence,
-        unnest($3::text::text[], $4::text::text[], $5::text::bigint[], $6::text::text[],
+        unnest($3::text::text[], $4::text::text[], $5::text::bigint[], $6::text[],
             $7::text::text[]) AS given
     ON CONFLICT DO NOTHING
 ), told AS (
