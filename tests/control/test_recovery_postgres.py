@@ -263,7 +263,9 @@ async def test_a_start_that_was_cut_in_one_of_its_writes_never_was(
                 part = before.stores.database.part
                 crash = asyncio.ensure_future(raise_epoch(crashing, part, "a crash"))
                 while not crash.done():
-                    await locking.fetch(f"SELECT pg_terminate_backend(pid) FROM ({WAITING})", table)
+                    await locking.fetch(
+                        f"SELECT pg_terminate_backend(pid) FROM ({WAITING}) AS w", table
+                    )
                     await asyncio.sleep(0.01)
             for made in (locking, crashing):
                 await pool.release(made)
