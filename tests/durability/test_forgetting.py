@@ -107,24 +107,3 @@ async def test_in_memory_it_costs_nothing_and_is_done_at_once() -> None:
 
         assert await scene.checkpoints.runs() == ("b",)
         assert scene.lineages == [("a",)]
-
-
-@pytest.mark.parametrize("status", [TaskStatus.SUCCESS, TaskStatus.ABORTED])
-@virtual_time
-async def test_a_run_is_kept_once_its_markers_are_written_and_an_interrupted_one_waits_for_none(
-    status: TaskStatus,
-) -> None:
-    scene = Scene()
-    async with scene.archive:
-        recorder = scene.archive.recorder("a")
-        assert recorder is not None
-        marked = asyncio.get_running_loop().create_future()
-        recorder.handed(recorder.node("in", lambda _on: None), marked)
-        scene.archive.begin(run("a"))
-        ending = asyncio.ensure_future(scene.archive.end("a", status, {}, None))
-        await asyncio.sleep(1)
-
-        assert ending.done() is (status is TaskStatus.ABORTED)
-        marked.set_result(None)
-        await ending
-        assert scene.archive.has("a") is (status is TaskStatus.SUCCESS)

@@ -150,9 +150,6 @@ class ExecutionArchive:
         """Keep a run that has ended; those that are too old by now are forgotten."""
         if (recorder := self._recorders.pop(execution_id, None)) is not None:
             recorder.close()
-            if status is not TaskStatus.ABORTED:
-                # What ended well has its marker before the run can be run again.
-                await recorder.settled()
         run = self._live.get(execution_id)
         if run is None:
             await self._clear(execution_id)

@@ -56,7 +56,6 @@ class RunRecorder:
 
     __slots__ = (
         "_failed",
-        "_handed",
         "_late",
         "_loop",
         "_timer",
@@ -83,8 +82,6 @@ class RunRecorder:
         self._failed = failed
         self._late: set[InputRecorder] = set()
         """Those with finished inputs that are in no row yet."""
-        self._handed: set[asyncio.Future[None]] = set()
-        """End markers on their way, whose nodes' children know of the end already."""
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -104,7 +101,6 @@ class RunRecorder:
         hold: Callable[[bool], None],
         *,
         by_input: bool = False,
-        behind: bool = False,
     ) -> NodeRecorder:
         """What records one node; it calls `hold(True)` to have the node held back.
 
@@ -112,34 +108,17 @@ class RunRecorder:
             node_id: the node; those that feed it come before it.
             hold: holds the node back, or lets it go on.
             by_input: whether the inputs that it has finished are told.
-            behind: whether its children may know of its end before its marker is written.
         """
         kind = InputRecorder if by_input and self.durable else NodeRecorder
         recorder = kind(self, len(self.nodes), node_id, hold)
-        if not (self.store.synchronous or (behind and self.durable)):
+        if not self.store.synchronous:
             recorder.barrier = recorder.marked
         self.nodes.append(recorder)
         return recorder
 
-    def handed(self, recorder: NodeRecorder, marked: asyncio.Future[None]) -> None:
-        """A node's end marker is on its way, and nobody waits for it."""
-        self._handed.add(marked)
-
-        def written(marked: asyncio.Future[None]) -> None:
-            self._handed.discard(marked)
-            if not marked.cancelled() and (error := marked.exception()) is not None:
-                recorder.not_written(error)
-
-        marked.add_done_callback(written)
-
     def rests(self) -> bool:
-        """Whether nothing is on its way to a row, and no end marker."""
-        return not (self._handed or self._late)
-
-    async def settled(self) -> None:
-        """Wait until every marker that was handed over is written, or has failed."""
-        while self._handed:
-            await asyncio.wait(self._handed)
+        """Whether nothing is on its way to a row."""
+        return not self._late
 
     def failed(self, node_id: str, error: BaseException) -> None:
         """Give up the output of a node that could not be written."""
@@ -189,6 +168,7 @@ class NodeRecorder:
         "_hold",
         "_holding",
         "_lost",
+        "_marker",
         "_waiting",
         "barrier",
         "node_id",
@@ -212,6 +192,7 @@ class NodeRecorder:
         self._guess = 0
         self._holding = False
         self._complete = False
+        self._marker: Awaitable[None] | None = None
         self._lost = False
         self.barrier: Callable[[], Awaitable[None]] | None = None
 
@@ -289,18 +270,25 @@ class NodeRecorder:
             self.run.failed(self.node_id, error)
 
     def complete(self) -> None:
-        """Have the output marked as whole, where there is no barrier to do so; once."""
+        """Have the output marked as whole, once; `marked` waits for it."""
         if self._complete:
             return
         self._complete = True
-        marked = self._mark()
-        if isinstance(marked, asyncio.Future):
-            self.run.handed(self, marked)
+        self._marker = self._mark()
+        if isinstance(self._marker, asyncio.Future):
+            # The node may be cut off before it waits.
+            self._marker.add_done_callback(self._told)
+
+    def _told(self, marked: asyncio.Future[None]) -> None:
+        if not marked.cancelled() and (error := marked.exception()) is not None:
+            self.not_written(error)
 
     async def marked(self) -> None:
-        """Mark the output as whole, and wait for that."""
-        if (marked := self._mark()) is not None:
-            await self.until(marked)
+        """Mark the output as whole, unless that is under way, and wait for it."""
+        self.complete()
+        if (marker := self._marker) is not None:
+            self._marker = None
+            await self.until(marker)
 
     def _mark(self) -> Awaitable[None] | None:
         run = self.run

@@ -78,9 +78,9 @@ class NodeRecorder(Protocol):
         """Hand on what waits; whether nothing does, and another recorder could go on."""
 
     def complete(self) -> None:
-        """Told where there is no barrier: the node has given all, and no child knows yet.
+        """The node has given all: have its end marker written, with what waits.
 
-        The end marker is on its way then, in front of every one that comes later.
+        No child knows yet. Told before the barrier, if at all, and where there is none.
         """
 
 
@@ -101,7 +101,6 @@ class Recorder(Protocol):
         hold: Callable[[bool], None],
         *,
         by_input: bool = False,
-        behind: bool = False,
     ) -> NodeRecorder:
         """What records one node; those that feed it come before it.
 
@@ -109,14 +108,10 @@ class Recorder(Protocol):
             node_id: the node.
             hold: `hold(True)` holds it back, `hold(False)` lets it go on.
             by_input: whether the inputs that it has finished can be told.
-            behind: whether its children may know of its end before its marker is written.
         """
 
     def rests(self) -> bool:
         """Whether nothing of any node is on its way."""
-
-    async def settled(self) -> None:
-        """Wait until every end marker that was handed over is written, or has failed."""
 
 
 class Recording:
@@ -129,7 +124,7 @@ class Recording:
         replayed: ids of the nodes in whose place something emits what was recorded.
     """
 
-    __slots__ = ("_exposed", "_nodes", "_prepared", "_recorder", "_replayed", "_shared")
+    __slots__ = ("_exposed", "_nodes", "_recorder", "_replayed", "_shared")
 
     def __init__(
         self,
@@ -139,7 +134,6 @@ class Recording:
         replayed: Collection[str] = (),
     ) -> None:
         self._recorder = recorder
-        self._prepared = prepared
         self._replayed = replayed
         self._shared = shared
         self._exposed = exposed_outputs(prepared, shared)
@@ -170,9 +164,7 @@ class Recording:
             return hooks
         replayed = node.id in self._replayed
         by_input = by_message(node) and not replayed
-        recorder = self._recorder.node(
-            node.id, _Brake(node), by_input=by_input, behind=self._goes_on_behind(node)
-        )
+        recorder = self._recorder.node(node.id, _Brake(node), by_input=by_input)
         self._nodes[node.id] = recorder
         exposed = node.id in self._exposed
 
@@ -191,7 +183,7 @@ class Recording:
                 recorder.aside(port if feeds else None, own(messages))
 
         node.on_dropped = aside
-        barrier = self._marked(node, recorder, hooks.barrier)
+        barrier = _marked(node, recorder, hooks.barrier)
         if self._recorder.durable and node.kind is PluginKind.TRIGGER and not replayed:
             return Hooks(hooks.tap, barrier=barrier, keeper=_Keeper(recorder, own))
         tap, on_finished = hooks.tap, None
@@ -201,39 +193,6 @@ class Recording:
         if feeds and not (recorder.wants_inputs and node.kind is PluginKind.TERMINAL):
             tap = _recorded(node, recorder, own, hooks.tap)
         return Hooks(tap, on_finished, barrier)
-
-    def _goes_on_behind(self, node: NodeRuntime) -> bool:
-        """Whether the children of a node may know of its end before its marker is durable.
-
-        They may where none of them does anything then but end too: their plugins are called per
-        message, so none sees the end of its input. Markers become durable in the order in which
-        they were handed over, so after a crash one that is there has those above it with it. Who
-        does something in the end waits for all that were handed over: what a terminal does last,
-        the end of every node that feeds nobody, and so the end of the run.
-        """
-        nodes, children = self._prepared.nodes, node.prepared.children
-        return bool(children) and all(nodes[child.node_id].spec.per_message for child in children)
-
-    def _marked(
-        self, node: NodeRuntime, recorder: NodeRecorder, barrier: Barrier | None
-    ) -> Barrier | None:
-        if (mark := recorder.barrier) is None:
-            return barrier
-        settled = self._recorder.settled
-
-        async def marked() -> None:
-            if barrier is not None:
-                await settled()
-                await barrier()
-            if not node.cut_short():
-                await mark()
-            await settled()
-
-        return marked
-
-    async def settled(self) -> None:
-        """Wait until what is known of the ends of nodes is durable, as far as that may be."""
-        await self._recorder.settled()
 
     def rests(self, nodes: Iterable[NodeRuntime]) -> bool:
         """Whether nothing waits to be recorded, and more of these nodes is wanted."""
@@ -282,8 +241,7 @@ class _Keeper:
     def last(self) -> None:
         # So the last row and the end marker are one write. What was not emitted yet is recorded,
         # and that it was all: whoever goes on behind a crash replays it.
-        if self._recorder.barrier is None:
-            self._recorder.complete()
+        self._recorder.complete()
 
 
 def _port_of(item: Any) -> str | None:
@@ -319,6 +277,19 @@ def _finished(node: NodeRuntime, recorder: NodeRecorder) -> OnFinished:
             node.stage.on_finished = None
 
     return told
+
+
+def _marked(node: NodeRuntime, recorder: NodeRecorder, barrier: Barrier | None) -> Barrier | None:
+    if (mark := recorder.barrier) is None:
+        return barrier
+
+    async def marked() -> None:
+        if barrier is not None:
+            await barrier()
+        if not node.cut_short():
+            await mark()
+
+    return marked
 
 
 class _Brake:

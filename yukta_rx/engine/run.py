@@ -245,8 +245,6 @@ class Run(Steerable):
             self._start()
         if self._circuit is not None:
             await until_done(self._circuit.done)
-            if self._recording is not None and self._verdict is None:
-                await self._recording.settled()
 
     def _openings(self) -> Iterator[Opening | None]:
         for node in self.nodes.values():
