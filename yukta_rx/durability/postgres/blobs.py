@@ -166,6 +166,14 @@ class PostgresBlobStore:
             await made.execute(_OWN, part, epoch, *_columns(owner), sorted(own))
         return fresh
 
+    async def share(self, owner: Owner, hashes: Iterable[str]) -> None:
+        """Keep what is kept already for one more owner.
+
+        Raises:
+            StoreUnavailableError: it is missing, or the database gives no answer.
+        """
+        await self._database.write(lambda made: self.share_with(made, owner, hashes))
+
     async def share_with(self, made: Connection, owner: Owner, hashes: Iterable[str]) -> None:
         """Keep what is kept already for one more owner.
 

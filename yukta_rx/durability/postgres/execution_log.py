@@ -177,10 +177,10 @@ class PostgresExecutionLogStore:
             try:
                 known = await self._append_start(apart, line, key)
             except YuktaError:
-                await self._payloads.forget((run,))
+                await self._payloads.forget(run)
                 raise
             if known is not None:
-                await self._payloads.forget((run,))
+                await self._payloads.forget(run)
             return known
 
     async def _append_start(

@@ -109,7 +109,7 @@ class PostgresQueuedStartStore:
         try:
             await self._put(apart, MARK + codec.encode(to_row(apart)).decode()[1:])
         except YuktaError:
-            await self._payloads.forget((run,))
+            await self._payloads.forget(run)
             raise
         self._apart.add(run)
 
@@ -145,7 +145,7 @@ class PostgresQueuedStartStore:
         """It waits no more."""
         self._apart.discard(execution_id)
         if apart:
-            await self._payloads.forget((execution_id,))
+            await self._payloads.forget(execution_id)
 
     async def set_priority(self, execution_id: str, priority: float) -> bool:
         """Change the priority; False if the start does not wait."""

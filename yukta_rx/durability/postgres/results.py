@@ -257,7 +257,7 @@ class PostgresResultStore:
         if gone + 1 >= PART:
             owners = await self._payloads.owned((execution_id,))
             last = _owner(execution_id, (gone + 1) // PART)
-            await self._payloads.forget([one for one in owners if _part(one) < _part(last)])
+            await self._payloads.forget(*(one for one in owners if _part(one) < _part(last)))
         return gone
 
     async def trim(
@@ -277,7 +277,7 @@ class PostgresResultStore:
         going = [row["execution_id"] for row in await self._database.fetch(_GOING, part)]
         if dropped or going:
             await self._remove([*map(stored, dropped), *going])
-            await self._payloads.forget(await self._payloads.owned([*dropped, *map(named, going)]))
+            await self._payloads.forget(*await self._payloads.owned([*dropped, *map(named, going)]))
         self._crowded_out.add(crowded)
         return dropped
 
