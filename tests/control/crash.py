@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
+from yukta_rx.durability.postgres.fence import raise_epoch
 from yukta_rx.streams.circuit import StopMode
 from yukta_rx.streams.pool import BlockingPool
 
@@ -38,6 +39,18 @@ async def doomed(engine: Engine) -> AsyncIterator[Engine]:
         finally:
             for run in tuple(engine._starter.live.values()):
                 run.stop(StopMode.KILL)
+
+
+@asynccontextmanager
+async def dethroned(engine: Engine) -> AsyncIterator[Engine]:
+    """As `doomed`, on PostgreSQL: nothing is written any more from the end of the block on."""
+    async with doomed(engine):
+        try:
+            yield engine
+        finally:
+            database = engine.stores.database
+            assert database is not None
+            await database.change(lambda made: raise_epoch(made, database.part, "a crash"))
 
 
 async def image(folder: Path, name: str) -> Path:

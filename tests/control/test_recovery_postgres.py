@@ -11,12 +11,12 @@ import itertools
 import os
 import random
 from collections import Counter
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
+from tests.control.crash import dethroned
 from tests.durability.conftest import postgres, postgres_schema, postgres_server
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
@@ -30,7 +30,7 @@ from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
 
 pytestmark = [
     pytest.mark.slow,
@@ -120,20 +120,6 @@ def engine(postgres, postgres_schema, registry) -> Callable[..., Engine]:
     return on
 
 
-@asynccontextmanager
-async def doomed(engine: Engine) -> AsyncIterator[Engine]:
-    """An engine of which nothing is written any more from the end of the block on."""
-    async with engine:
-        try:
-            yield engine
-        finally:
-            database = engine.stores.database
-            assert database is not None
-            await database.change(lambda made: raise_epoch(made, database.part, "a crash"))
-            for run in tuple(engine._starter.live.values()):
-                run.stop(StopMode.KILL)
-
-
 async def until(met: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(30):
         while not await met():
@@ -179,7 +165,7 @@ async def recover(engine: Engine, execution_id: str) -> str:
 async def aborted(engine: Engine, count: int = 6, hang: int = 4) -> str:
     """A run that was cut off while `second` worked on the message `hang`."""
     HELD.add(hang)
-    async with doomed(engine) as before:
+    async with dethroned(engine) as before:
         run = await before.start("s", LINE, {"count": count}, labels={"team": "a"})
         await recorded(before, run.execution_id, "second", hang)
     HELD.clear()
@@ -191,7 +177,7 @@ async def aborted(engine: Engine, count: int = 6, hang: int = 4) -> str:
 
 async def test_runs_without_an_end_are_aborted_once_and_ended_ones_are_shown(engine) -> None:
     HELD.add(2)
-    async with doomed(engine()) as first:
+    async with dethroned(engine()) as first:
         ended = await first.start("s", LINE, {"count": 2}, labels={"team": "a"})
         assert await ended.wait() is TaskStatus.SUCCESS
         cut = await first.start("s", "w", {"count": 3})
@@ -209,7 +195,7 @@ async def test_runs_without_an_end_are_aborted_once_and_ended_ones_are_shown(eng
 async def test_starts_that_waited_go_on_in_their_order_under_their_ids(engine) -> None:
     HELD.add(0)
     settings = {"execution.max-concurrent": 1}
-    async with doomed(engine(**settings)) as before:
+    async with dethroned(engine(**settings)) as before:
         first = await before.start("s", LINE)
         waiting = [
             await before.start(
@@ -283,7 +269,7 @@ async def test_a_start_that_was_cut_in_one_of_its_writes_never_was(
 
 
 async def test_limits_that_a_command_set_are_in_force_again(engine) -> None:
-    async with doomed(engine()) as before:
+    async with dethroned(engine()) as before:
         await before.gateway.command(
             SetLimits(max_concurrent=7, per_workflow=2), actor="ada", via="REST"
         )
@@ -315,7 +301,7 @@ async def test_a_resume_works_only_on_what_was_not_finished(engine) -> None:
 async def test_a_second_crash_goes_on_from_the_resume(engine) -> None:
     old = await aborted(engine(), count=8, hang=3)
     HELD.add(6)
-    async with doomed(engine()) as between:
+    async with dethroned(engine()) as between:
         first = await recover(between, old)
         await recorded(between, first, "second", 6)
     HELD.clear()
@@ -359,7 +345,7 @@ async def test_a_run_is_restarted_by_the_next_server_whether_it_ended_or_not(eng
 
 @pytest.mark.feature("CTL-05")
 async def test_an_approval_is_the_same_after_a_resume(engine) -> None:
-    async with doomed(engine()) as before:
+    async with dethroned(engine()) as before:
         run = await before.start("s", WAITS, {"count": 1})
         [one] = await asked(before, 1)
     async with engine() as after:
@@ -372,7 +358,7 @@ async def test_an_approval_is_the_same_after_a_resume(engine) -> None:
 @pytest.mark.feature("DUR-02")
 async def test_what_was_done_once_is_not_done_again_by_the_next_server(engine) -> None:
     HELD.add(1)
-    async with doomed(engine()) as before:
+    async with dethroned(engine()) as before:
         run = await before.start("s", ACTS, {"count": 3})
         await recorded(before, run.execution_id, "act", 1)
 
@@ -424,7 +410,7 @@ async def test_wherever_it_is_cut_off_a_run_has_each_message_once(engine, seed: 
 
     execution_id = ""
     for round in range(4):
-        async with doomed(engine()) as running:
+        async with dethroned(engine()) as running:
             if not round:
                 run = await running.start("s", LINE, {"count": count, "pause": 0.002})
                 execution_id = run.execution_id

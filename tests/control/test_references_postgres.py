@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.control.crash import dethroned
 from tests.control.test_payload_references import GATE, flow, fresh, gated, many, stamp
-from tests.control.test_recovery_postgres import doomed, recorded
+from tests.control.test_recovery_postgres import recorded
 from tests.durability.conftest import postgres, postgres_schema, postgres_server
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
@@ -67,7 +68,7 @@ async def numbers(run: Any) -> list[tuple[int, int]]:
 async def test_a_payload_is_there_once_whatever_passes_it_on_and_goes_on_after_a_crash(
     engine: Callable[[], Engine], postgres: Database
 ) -> None:
-    async with doomed(engine()) as first:
+    async with dethroned(engine()) as first:
         run = await first.start("s", LINE, ASKED)
         await recorded(first, run.execution_id, "keep", 4)
     # One for each message, and that of the start.

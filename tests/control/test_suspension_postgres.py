@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
+from tests.control.crash import dethroned
 from tests.control.suspended import PLUGINS, asleep, line
 from tests.durability.conftest import postgres, postgres_schema, postgres_server
 from yukta_rx.app import Engine
@@ -23,7 +23,7 @@ from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams.circuit import StopMode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
 pytestmark = [pytest.mark.slow, pytest.mark.durable, pytest.mark.feature("CTL-05", "DUR-03")]
 
@@ -57,18 +57,6 @@ def engine(postgres, postgres_schema) -> Callable[..., Engine]:
         return Engine(loaded, registry=PluginRegistry.load(loaded, extra=PLUGINS))
 
     return on
-
-
-@asynccontextmanager
-async def doomed(engine: Engine) -> AsyncIterator[Engine]:
-    """An engine of which nothing is written any more from the end of the block on."""
-    async with engine:
-        try:
-            yield engine
-        finally:
-            database = engine.stores.database
-            assert database is not None
-            await database.change(lambda made: raise_epoch(made, database.part, "a crash"))
 
 
 async def until(met: Callable[[], bool]) -> None:
@@ -161,7 +149,7 @@ async def test_answers_wake_a_suspended_run_and_its_record_is_that_of_any_run(
 async def test_a_run_that_was_suspended_when_its_server_ended_goes_on(
     engine, ends: str, resumes: bool
 ) -> None:
-    async with doomed(engine()) if ends == "crash" else engine() as before:
+    async with dethroned(engine()) if ends == "crash" else engine() as before:
         run = await before.start("s", document(6, maxWaiting=3))
         for _ in range(2):
             asked = await suspended(before, 3)
@@ -187,7 +175,7 @@ async def test_a_run_that_was_suspended_when_its_server_ended_goes_on(
 
 
 async def test_an_answer_that_was_written_is_not_lost_with_the_server(engine) -> None:
-    async with doomed(engine()) as before:
+    async with dethroned(engine()) as before:
         run = await before.start("s", document(4))
         asked = await suspended(before, 4)
         await answer(before, asked[0])
@@ -205,7 +193,7 @@ async def test_a_server_that_crashes_again_and_again_loses_nothing(engine) -> No
     """Each server gives one answer, and is cut off while the run is suspended."""
     execution_id, asked = "", []
     for n in range(4):
-        async with doomed(engine()) as running:
+        async with dethroned(engine()) as running:
             if not n:
                 execution_id = (await running.start("s", document(4))).execution_id
             else:
