@@ -79,22 +79,43 @@ PUT = fenced(
 LINES = ("x" * 400, *("x" * 250 for _ in range(3)), "x" * 150)
 """The start, the steps and the end of a run, as long as they are in the log and the outputs."""
 
+FACTS = ("x" * 400, *("x" * 250 for _ in range(5)), "x" * 150)
+"""What is committed before the run goes on: its start, then the end of each node, then its own."""
 
-async def bare(count: int, *, together: int) -> float:
-    """All that a run has to say in one statement, with whatever else waits."""
+
+@asynccontextmanager
+async def bare_writer() -> AsyncIterator[Writer[tuple[int, int, Sequence[str]]]]:
+    """Writes lines of runs, each given as the run, the place of the first one, and they."""
     await emptied()
     async with Database(server()) as database:
         await database.change(lambda made: made.execute(TABLE))
         epoch = await database.change(lambda made: raise_epoch(made, 0, "bench"))
 
-        async def write(made: Any, runs: Sequence[int]) -> None:
-            ids = [f"{run:032x}" for run in runs for _ in LINES]
-            places = [seq for _ in runs for seq in range(len(LINES))]
-            rows = await made.fetch(PUT, 0, epoch, ids, places, [*LINES] * len(runs))
-            check(rows, 0, epoch)
+        async def write(made: Any, batch: Sequence[tuple[int, int, Sequence[str]]]) -> None:
+            ids = [f"{run:032x}" for run, _, lines in batch for _ in lines]
+            places = [first + n for _, first, lines in batch for n in range(len(lines))]
+            texts = [line for _, _, lines in batch for line in lines]
+            check(await made.fetch(PUT, 0, epoch, ids, places, texts), 0, epoch)
 
         async with Writer(database, "bare", write) as writer:
-            return await rate(count, together, writer.put)
+            yield writer
+
+
+async def bare(count: int, *, together: int) -> float:
+    """All that a run has to say in one statement, with whatever else waits."""
+    async with bare_writer() as writer:
+        return await rate(count, together, lambda run: writer.put((run, 0, LINES)))
+
+
+async def chained(count: int, *, together: int) -> float:
+    """What a run may not go on without, each in a statement, with whatever else waits."""
+    async with bare_writer() as writer:
+
+        async def one(run: int) -> None:
+            for place, fact in enumerate(FACTS):
+                await writer.put((run, place, (fact,)))
+
+        return await rate(count, together, one)
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -140,6 +161,11 @@ def bare_of(together: int) -> str:
     return f"the bare statement, {together} in flight"
 
 
+def chain_of(together: int) -> str:
+    """The name of a form."""
+    return f"seven bare statements in a row, {together} in flight"
+
+
 def runs_of(together: int) -> str:
     """The name of a form."""
     return f"runs, {together} in flight"
@@ -150,7 +176,7 @@ _SHARES = {1: 0.1, 10: 0.5, 100: 1}
 RUN_FORMS = tuple(
     Form(name(together), partial(on_it, measure, together=together), _SHARES[together])
     for together in IN_FLIGHT
-    for name, measure in ((bare_of, bare), (runs_of, finished))
+    for name, measure in ((bare_of, bare), (chain_of, chained), (runs_of, finished))
 )
 
 
@@ -160,18 +186,28 @@ def run_tables(found: Found) -> list[str]:
         (
             str(together),
             found.spread(bare_of(together)).show(0),
+            found.spread(chain_of(together)).show(0),
             found.spread(runs_of(together)).show(0),
             found.spread(runs_of(together)).range(0),
             found.ratio(runs_of(together), bare_of(together)).show(),
+            found.ratio(runs_of(together), chain_of(together)).show(),
         )
         for together in IN_FLIGHT
     ]
     return [
         "Workflows of three trivial steps that are finished per second, each with its start, its"
         " steps and its end committed; against one statement per run that writes as much behind"
-        " the fence and shares its commit with whatever else waits.",
+        " the fence and shares its commit with whatever else waits, and against seven such"
+        " statements one after the other: its start, the end of each of its five nodes, which no"
+        " child sees before it is committed, and its own.",
         "",
-        *table(("in flight", "bare statement", "runs", "range", "of it"), rows),
+        *table(
+            (
+                *("in flight", "bare statement", "seven in a row", "runs", "range"),
+                *("of the one", "of the seven"),
+            ),
+            rows,
+        ),
     ]
 
 
