@@ -3,13 +3,15 @@
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from yukta_rx.model.codec import decode, encode
 from yukta_rx.model.events import EVENT_TYPES, SAMPLE_TYPES, ExecutionEvent
 from yukta_rx.model.message import Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.model.times import rfc3339, utc_now
+from yukta_rx.model.times import exact, rfc3339, utc_now
 
 WHEN = datetime(2026, 11, 30, 20, 29, 0, 125_999, tzinfo=UTC)
 
@@ -23,6 +25,17 @@ def test_times_are_shown_in_utc_with_milliseconds():
 def test_a_time_without_a_zone_cannot_be_shown():
     with pytest.raises(ValueError, match="without a zone"):
         rfc3339(WHEN.replace(tzinfo=None))
+
+
+@given(st.datetimes(), st.integers(-1439, 1439), st.sampled_from([0, 1, 999, 1000, 999_999]))
+def test_times_are_written_as_isoformat_writes_them_whatever_their_zone(time, minutes, micros):
+    zone = timezone(timedelta(minutes=minutes))
+    time = time.replace(year=max(2, min(time.year, 9998)), microsecond=micros, tzinfo=zone)
+    in_utc = time.astimezone(UTC)
+
+    assert exact(time) == in_utc.isoformat()
+    assert rfc3339(time) == in_utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    assert datetime.fromisoformat(exact(time)) == time
 
 
 def test_the_current_time_has_a_zone():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from yukta_rx.errors import BadRequestError
 from yukta_rx.model import codec
 from yukta_rx.model.events import ExecutionEvent
+from yukta_rx.model.times import exact
 
 
 def encode_event(event: ExecutionEvent) -> bytes:
@@ -18,7 +19,7 @@ def encode_event(event: ExecutionEvent) -> bytes:
     """
     written: dict[str, Any] = {
         "type": event.type,
-        "time": event.time.astimezone(UTC).isoformat(),
+        "time": exact(event.time),
         "sessionId": event.session_id,
         "workflowId": event.workflow_id,
         "executionId": event.execution_id,

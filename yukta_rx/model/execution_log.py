@@ -7,7 +7,7 @@ Each event belongs to a stream: a run, by its execution id, or one of two that a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -16,7 +16,7 @@ import msgspec
 from yukta_rx.errors import BadRequestError
 from yukta_rx.model import codec
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.model.times import rfc3339
+from yukta_rx.model.times import exact, rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -298,13 +298,9 @@ def decode_event(line: bytes) -> LogEvent:
         raise BadRequestError(detail, code="malformed_json", pointer="") from error
 
 
-def _instant(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat()
-
-
 _FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "time": _instant,
-    "expires_at": _instant,
+    "time": exact,
+    "expires_at": exact,
     "status": str,
     "breakpoints": list,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +12,7 @@ from yukta_rx.model.claim import Claim
 from yukta_rx.model.message import NO_HEADERS, Message
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.model.status import TaskStatus
+from yukta_rx.model.times import exact
 
 
 def encode_result(result: ResultEvent) -> bytes:
@@ -24,7 +25,7 @@ def encode_result(result: ResultEvent) -> bytes:
     written: dict[str, Any] = {
         "cursor": result.cursor,
         "type": str(result.type),
-        "time": result.time.astimezone(UTC).isoformat(),
+        "time": exact(result.time),
     }
     if result.node_id is not None:
         written["nodeId"] = result.node_id
