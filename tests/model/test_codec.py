@@ -19,6 +19,7 @@ from yukta_rx.errors import BadRequestError, UnserialisablePayloadError
 from yukta_rx.model.codec import (
     MAX_DEPTH,
     MAX_INPUT_DEPTH,
+    PLAIN,
     Blob,
     canonical,
     decode,
@@ -108,6 +109,12 @@ class TestEncodeAndDecode:
     @example((((),),))
     def test_any_value_comes_back_equal_and_of_the_same_type(self, value):
         assert same(decode(encode(value)), value)
+
+    @given(st.dictionaries(keys, plain_scalars.filter(lambda one: type(one) in PLAIN)))
+    @example({"a": "$yukta", "$yukta": "int"})
+    @example({"a": "\0", "b": 2**64, "c": None})
+    def test_plain_values_are_written_the_same_without_being_read_back(self, value):
+        assert encode({"in": value}, plain=True) == encode({"in": value})
 
     @given(values)
     def test_what_is_stored_is_json_without_nul_and_without_nonfinite_numbers(self, value):

@@ -26,8 +26,8 @@ def encode_event(event: ExecutionEvent) -> bytes:
     }
     if event.node_id is not None:
         written["nodeId"] = event.node_id
-    written["data"] = event.data
-    return codec.encode(written)
+    written["data"] = data = event.data
+    return codec.encode(written, plain=codec.PLAIN.issuperset(map(type, data.values())))
 
 
 def decode_event(line: bytes) -> ExecutionEvent:

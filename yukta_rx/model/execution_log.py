@@ -269,7 +269,7 @@ def encode_event(event: LogEvent) -> bytes:
         value = getattr(event, name)
         if value is not None:
             written[key] = value if form is None else form(value)
-    return codec.encode(written)
+    return codec.encode(written, plain=codec.PLAIN.issuperset(map(type, written.values())))
 
 
 def decode_event(line: bytes) -> LogEvent:

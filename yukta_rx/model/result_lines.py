@@ -42,7 +42,7 @@ def encode_result(result: ResultEvent) -> bytes:
         written["truncated"] = result.truncated
     if result.totals is not None:
         written["totals"] = dict(result.totals)
-    return codec.encode(written)
+    return codec.encode(written, plain=result.message is None)
 
 
 def claim_in(result: ResultEvent) -> Claim | None:
