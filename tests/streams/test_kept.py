@@ -16,7 +16,7 @@ from yukta_rx.streams.threads import ThreadIterableBody
 from yukta_rx.testing.clock import virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Sequence
 
     from yukta_rx.streams.stage import Stage
 
@@ -37,7 +37,7 @@ class Keeper:
     def keep(self, chunk: Sequence[Any]) -> None:
         self.taken += chunk
 
-    def kept(self) -> Awaitable[None] | None:
+    def kept(self) -> asyncio.Future[None] | None:
         self.asked += 1
         count = len(self.taken)
         if self.delay is None:
@@ -48,7 +48,7 @@ class Keeper:
             await asyncio.sleep(self.delay or 0)
             self.safe = max(self.safe, count)
 
-        return wait()
+        return asyncio.ensure_future(wait())
 
     def last(self) -> None:
         assert self.whole is None

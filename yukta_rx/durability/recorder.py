@@ -25,7 +25,7 @@ from yukta_rx.errors import YuktaError
 from yukta_rx.model.weight import weigh
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from yukta_rx.durability.stores.checkpoints import NodeCheckpointStore
     from yukta_rx.model.message import Message
@@ -57,9 +57,9 @@ class RunRecorder:
     __slots__ = (
         "_failed",
         "_late",
-        "_loop",
         "_timer",
         "execution_id",
+        "loop",
         "nodes",
         "row_messages",
         "store",
@@ -82,7 +82,7 @@ class RunRecorder:
         self._failed = failed
         self._late: set[InputRecorder] = set()
         """Those with finished inputs that are in no row yet."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -131,7 +131,7 @@ class RunRecorder:
         """A node has finished inputs: see to it that they are written soon."""
         self._late.add(recorder)
         if self._timer is None:
-            self._timer = self._loop.call_later(DELAY, self._due)
+            self._timer = self.loop.call_later(DELAY, self._due)
 
     def written(self, recorder: InputRecorder) -> None:
         """A node has written all that it has finished."""
@@ -192,9 +192,9 @@ class NodeRecorder:
         self._guess = 0
         self._holding = False
         self._complete = False
-        self._marker: Awaitable[None] | None = None
+        self._marker: asyncio.Future[None] | None = None
         self._lost = False
-        self.barrier: Callable[[], Awaitable[None]] | None = None
+        self.barrier: Callable[[], asyncio.Future[None] | None] | None = None
 
     def add(self, port: str | None, messages: Sequence[Message]) -> bool:
         """Take a batch over; False if no more of this node is wanted."""
@@ -235,8 +235,8 @@ class NodeRecorder:
     def _rest(self) -> CheckpointRow | None:
         return self._row() if self._waiting else None
 
-    def written(self) -> Awaitable[None] | None:
-        """Have all that was taken over written; None if it is. Does not raise."""
+    def written(self) -> asyncio.Future[None] | None:
+        """Have all that was taken over written, None if it is; done when that is, or failed."""
         if self._waiting:
             self._append(self._row())
         if not self.wanted:
@@ -247,7 +247,7 @@ class NodeRecorder:
         except YuktaError as error:
             self.not_written(error)
             return None
-        return None if written is None else _Until(self, written)
+        return None if written is None else self._over(written)
 
     def rests(self) -> bool:
         """Hand on what waits for a row to be full; whether another recorder could go on."""
@@ -255,12 +255,28 @@ class NodeRecorder:
             self._append(self._row())
         return self.wanted and not self._holding
 
-    async def until(self, written: Awaitable[None]) -> None:
-        """Wait for a write, which may fail."""
+    async def _until(self, writing: Awaitable[None]) -> None:
         try:
-            await written
+            await writing
         except YuktaError as error:
             self.not_written(error)
+
+    def _over(self, writing: Awaitable[None]) -> asyncio.Future[None]:
+        """Done when a write is, also if that failed; who gives up waiting leaves it as it is."""
+        over = self.run.loop.create_future()
+        if not isinstance(writing, asyncio.Future):
+            writing = self.run.tasks.spawn(self._until(writing), f"yukta record {self.node_id}")
+
+        def told(written: asyncio.Future[None]) -> None:
+            if written.cancelled():
+                over.cancel()
+            elif (error := written.exception()) is not None:
+                self.not_written(error)
+            if not over.done():
+                over.set_result(None)
+
+        writing.add_done_callback(told)
+        return over
 
     def not_written(self, error: BaseException) -> None:
         """Something of it could not be written: give its output up, once."""
@@ -274,21 +290,13 @@ class NodeRecorder:
         if self._complete:
             return
         self._complete = True
-        self._marker = self._mark()
-        if isinstance(self._marker, asyncio.Future):
-            # The node may be cut off before it waits.
-            self._marker.add_done_callback(self._told)
+        if (marking := self._mark()) is not None:
+            self._marker = self._over(marking)
 
-    def _told(self, marked: asyncio.Future[None]) -> None:
-        if not marked.cancelled() and (error := marked.exception()) is not None:
-            self.not_written(error)
-
-    async def marked(self) -> None:
-        """Mark the output as whole, unless that is under way, and wait for it."""
+    def marked(self) -> asyncio.Future[None] | None:
+        """Mark the output as whole, unless that is under way; done when that is over."""
         self.complete()
-        if (marker := self._marker) is not None:
-            self._marker = None
-            await self.until(marker)
+        return self._marker
 
     def _mark(self) -> Awaitable[None] | None:
         run = self.run
@@ -434,16 +442,3 @@ def _counted(inputs: Sequence[_Input], batches: Iterable[Batch]) -> Listed:
                     counts[known] += 1
                     break
     return tuple((one.message_id, counts[one.message_id]) for one in inputs)
-
-
-class _Until:
-    """Waits for a write once somebody awaits it; who would may be cancelled before that."""
-
-    __slots__ = ("_recorder", "_written")
-
-    def __init__(self, recorder: NodeRecorder, written: Awaitable[None]) -> None:
-        self._recorder = recorder
-        self._written = written
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._recorder.until(self._written).__await__()

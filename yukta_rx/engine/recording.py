@@ -23,13 +23,14 @@ from yukta_rx.plugins.contract import PluginKind
 from yukta_rx.streams.plan import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+    import asyncio
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from yukta_rx.definitions.prepare import PreparedWorkflow
     from yukta_rx.engine.claims import ClaimSource
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.streams.edge import Edge
-    from yukta_rx.streams.plan import Barrier, OnFinished, Tap
+    from yukta_rx.streams.plan import Barrier, OnFinished, Tap, Waits
 
 _WITHHELD: Final = 1 << 60
 """Credit that is taken from the children of a node that is held back."""
@@ -43,8 +44,8 @@ class NodeRecorder(Protocol):
     """Records one node of one run; called on the loop.
 
     Attributes:
-        barrier: awaited when the node has completed, before any child sees that; it does not
-            raise. None if `complete` is all that it takes.
+        barrier: gives what is waited for when the node has completed, before any child sees that;
+            it does not fail. None if `complete` is all that it takes.
         wants_inputs: whether it asks for the inputs that were finished.
     """
 
@@ -71,8 +72,8 @@ class NodeRecorder(Protocol):
         inputs that are not over stays as it is.
         """
 
-    def written(self) -> Awaitable[None] | None:
-        """Have all that was taken over written; None if it is. Does not raise."""
+    def written(self) -> asyncio.Future[None] | None:
+        """Have all that was taken over written, None if it is; done when that is, or failed."""
 
     def rests(self) -> bool:
         """Hand on what waits; whether nothing does, and another recorder could go on."""
@@ -235,7 +236,7 @@ class _Keeper:
                 messages = [item if port is None else item.value for item in items]
                 recorder.add(port, self._own(messages))
 
-    def kept(self) -> Awaitable[None] | None:
+    def kept(self) -> asyncio.Future[None] | None:
         return self._recorder.written() if self._recorder.wanted else None
 
     def last(self) -> None:
@@ -283,13 +284,18 @@ def _marked(node: NodeRuntime, recorder: NodeRecorder, barrier: Barrier | None) 
     if (mark := recorder.barrier) is None:
         return barrier
 
-    async def marked() -> None:
-        if barrier is not None:
-            await barrier()
-        if not node.cut_short():
-            await mark()
+    def marked() -> Waits | None:
+        return None if node.cut_short() else mark()
 
-    return marked
+    if barrier is None:
+        return marked
+
+    async def finished_and_marked() -> None:
+        for step in (barrier, marked):
+            if (waits := step()) is not None:
+                await waits
+
+    return finished_and_marked
 
 
 class _Brake:

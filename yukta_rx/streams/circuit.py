@@ -21,16 +21,17 @@ from typing import TYPE_CHECKING, Any
 from yukta_rx.model.log_fields import log_fields
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.edge import Edge
-from yukta_rx.streams.plan import Barrier, NodePlan, Outcome, Outlet
+from yukta_rx.streams.plan import NodePlan, Outcome, Outlet
 from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.streams.pump import Pump
 from yukta_rx.streams.source import SourceStage
 from yukta_rx.streams.sync import MapStage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
     from yukta_rx.streams.flow import Flow
+    from yukta_rx.streams.plan import Waits
     from yukta_rx.streams.stage import Stage
 
 log = logging.getLogger(__name__)
@@ -195,30 +196,36 @@ class Circuit:
     def seal(
         self,
         stage: Stage,
-        barrier: Barrier,
-        outcome: Outcome = Outcome.COMPLETED,
+        waits: Waits,
+        then: Callable[[Outcome, BaseException | None], None],
+        outcome: Outcome,
         error: BaseException | None = None,
     ) -> None:
-        """Await the barrier of a stage that has ended, then let its children see the end."""
+        """Wait for what the end of a stage waits for, then go on with it."""
+        ended = outcome, error
 
-        async def work() -> None:
-            ended = outcome, error
+        async def work(waits: Coroutine[Any, Any, None]) -> None:
+            nonlocal ended
             try:
-                await barrier()
+                await waits
             except Exception as failure:
                 self.report(stage, failure)
                 ended = Outcome.FAILED, failure
-            if stage.unsealed[0] is Outcome.FAILED:
+
+        def over(sealing: asyncio.Future[None]) -> None:
+            if not isinstance(waits, asyncio.Future):
+                # A task that is cancelled before its first step never begins with it.
+                waits.close()
+            if sealing.cancelled() or stage.unsealed[0] is Outcome.FAILED:
                 # A watch has spoken, whatever the barrier made of being cancelled.
-                ended = stage.unsealed
-            stage.close(*ended)
-
-        def over(task: asyncio.Task[None]) -> None:
-            # Not in `work`: a task that is cancelled before its first step never gets there.
-            if task.cancelled():
                 stage.close(*stage.unsealed)
+            else:
+                then(*ended)
 
-        stage.sealing = self.tasks.spawn(work(), f"yukta end marker {stage.plan.name}")
+        if isinstance(waits, asyncio.Future):
+            stage.sealing = waits
+        else:
+            stage.sealing = self.tasks.spawn(work(waits), f"yukta end of {stage.plan.name}")
         stage.sealing.add_done_callback(over)
 
     def stalled(self, stage: Stage, seconds: float) -> None:

@@ -10,7 +10,8 @@ Feature: ENG-02.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -122,8 +123,8 @@ class Keeper(Protocol):
     def keep(self, chunk: Sequence[Any]) -> None:
         """Take elements over, as they would be emitted. Must not keep the list."""
 
-    def kept(self) -> Awaitable[None] | None:
-        """Wait until all that was taken over is kept; None if it is. Does not raise."""
+    def kept(self) -> asyncio.Future[None] | None:
+        """Done when all that was taken over is kept, None if it is; it does not fail."""
 
     def last(self) -> None:
         """What was taken over is all; told where some of it is not kept yet."""
@@ -176,8 +177,12 @@ OnFinished = Callable[[Sequence[Any]], None]
 """Told of elements that came in and are worked off: all that they gave has been emitted, and
 nothing else since the last time. Must not keep the list."""
 
-Barrier = Callable[[], Awaitable[None]]
-"""Awaited when a node has completed, before any child sees the completion."""
+Waits = Coroutine[Any, Any, None] | asyncio.Future[None]
+"""What is waited for: a coroutine, or a future that does not fail."""
+
+Barrier = Callable[[], Waits | None]
+"""Gives what is waited for when a node has completed, before any child sees the completion; None
+for nothing. It fails the node if it raises."""
 
 
 # Not frozen, though nobody changes what is made: a run makes one for each node and edge, and frozen

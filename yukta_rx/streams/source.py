@@ -9,14 +9,13 @@ Features: ENG-01, DUR-02.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.streams.plan import NodePlan, Outcome
 from yukta_rx.streams.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    import asyncio
 
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.plan import Keeper
@@ -50,19 +49,13 @@ class SourceStage(Stage):
 
     def conclude(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """What waits for the keeper leaves before the end, unless that is a cancellation."""
-        waiting = None if self.lock is None else self.lock.waiting
-        if waiting is None or outcome is Outcome.CANCELLED:
+        lock = self.lock
+        if lock is None or lock.waiting is None or outcome is Outcome.CANCELLED:
             super().conclude(outcome, error)
             return
-        if outcome is Outcome.COMPLETED and self.lock is not None:
-            self.lock.last()
-
-        async def all_left() -> None:
-            await asyncio.wait((waiting,))
-            if outcome is Outcome.COMPLETED and self.plan.barrier is not None:
-                await self.plan.barrier()
-
-        self.circuit.seal(self, all_left, outcome, error)
+        if outcome is Outcome.COMPLETED and self.sealing is None:
+            lock.last()
+        self.circuit.seal(self, lock.waiting, self.conclude, outcome, error)
 
     def close(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """What did not leave before the end never will, and is counted."""
@@ -82,8 +75,8 @@ class Lock:
         self._held: list[Any] = []
         """Handed to the keeper, which was not asked yet whether they are kept."""
         self._asked: list[Any] = []
-        self.waiting: asyncio.Task[None] | None = None
-        """Waits for the keeper."""
+        self.waiting: asyncio.Future[None] | None = None
+        """Done when what was asked about is kept."""
 
     def take(self, chunk: list[Any]) -> None:
         """Take elements in; they leave as soon as they are kept."""
@@ -96,26 +89,24 @@ class Lock:
         self._held += some
         for edge in stage.outs:
             edge.credit -= len(some)
-        if self.waiting is None and (kept := self._ask()) is not None:
-            name = f"yukta node {stage.plan.name}"
-            self.waiting = stage.circuit.tasks.spawn(self._wait(kept), name)
+        if self.waiting is None:
+            self._ask()
 
-    def _ask(self) -> Awaitable[None] | None:
+    def _ask(self) -> None:
         """Ask about what is held; what is kept at once leaves at once."""
-        while self._held:
+        while self.waiting is None and self._held:
             self._asked, self._held = self._held, []
-            if (kept := self._keeper.kept()) is not None:
-                return kept
-            self._leave()
-        return None
+            self.waiting = self._keeper.kept()
+            if self.waiting is None:
+                self._leave()
+            else:
+                self.waiting.add_done_callback(self._kept)
 
-    async def _wait(self, first: Awaitable[None]) -> None:
-        kept: Awaitable[None] | None = first
-        while kept is not None:
-            await kept
+    def _kept(self, waiting: asyncio.Future[None]) -> None:
+        if not waiting.cancelled():
+            self.waiting = None
             self._leave()
-            kept = self._ask()
-        self.waiting = None
+            self._ask()
 
     def _leave(self) -> None:
         chunk, self._asked = self._asked, []

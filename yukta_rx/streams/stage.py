@@ -164,8 +164,8 @@ class Stage:
         self.culprit: Any = None
         self.unsealed: tuple[Outcome, BaseException | None] = CUT_OFF
         """How it ends when the barrier is cancelled."""
-        self.sealing: asyncio.Task[None] | None = None
-        """Awaits the barrier of the completed stage; cancelled when nobody wants that any more."""
+        self.sealing: asyncio.Future[None] | None = None
+        """What its end waits for; cancelled when nobody wants that any more."""
         if self.gate is not None:
             self.gate.attach(self)
 
@@ -449,10 +449,17 @@ class Stage:
 
     def conclude(self, outcome: Outcome, error: BaseException | None = None) -> None:
         """Let the children see the end, once the barrier is passed."""
+        waits = None
         if outcome is Outcome.COMPLETED and self.plan.barrier is not None:
-            self.circuit.seal(self, self.plan.barrier)
-        else:
+            try:
+                waits = self.plan.barrier()
+            except Exception as failure:
+                self.circuit.report(self, failure)
+                outcome, error = Outcome.FAILED, failure
+        if waits is None:
             self.close(outcome, error)
+        else:
+            self.circuit.seal(self, waits, self.close, outcome)
 
     def release(self) -> None:
         """Let go of what this kind of stage holds besides its edges."""
