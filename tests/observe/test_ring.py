@@ -53,6 +53,28 @@ def test_a_ring_keeps_the_newest_by_their_numbers(
     assert ring.get(ring.first - 1) is None
 
 
+@given(st.lists(st.integers(0, 100)), st.integers(1, 10), st.integers(0, 300))
+def test_a_ring_is_trimmed_to_a_number_and_a_weight_but_keeps_its_newest_item(
+    weights: list[int], most: int, weight: int
+) -> None:
+    ring: Ring[int] = Ring()
+    for number, one in enumerate(weights, 1):
+        ring.append(number, one)
+        ring.trim(most, weight)
+
+    kept = list(range(1, len(weights) + 1))[-most:]
+    while len(kept) > 1 and sum(weights[number - 1] for number in kept) > weight:
+        del kept[0]
+    assert ring.after(0, 999) == kept
+    assert ring.weight == sum(weights[number - 1] for number in kept)
+
+    ring.clear()
+
+    assert (len(ring), ring.weight, ring.after(0, 9)) == (0, 0, [])
+    assert ring.first == ring.last + 1 == len(weights) + 1
+    assert (ring.append(7, 3), ring.oldest(), ring.weight) == (len(weights) + 1, 7, 3)
+
+
 def test_a_ring_through_which_many_items_go_holds_only_those_that_are_kept() -> None:
     ring: Ring[list[int]] = Ring()
     held: weakref.WeakSet[Item] = weakref.WeakSet()

@@ -75,6 +75,7 @@ class EventLog:
         self._behind: WriteBehind[StoredEvent] = WriteBehind(
             "events", self._write, clock, meters, WAITING, linger
         )
+        self._behind.on_full = lambda: self.on_full(True)
         self._behind.on_room = lambda: self.on_full(False)
         self._trimmed_at = float("-inf")
         self._epochs: tuple[Epoch, ...] = ()
@@ -136,10 +137,7 @@ class EventLog:
 
     def add(self, seq: int, event: ExecutionEvent, weight: int) -> None:
         """Have an event written."""
-        full = self._behind.full
         self._behind.put(StoredEvent(seq, event), weight)
-        if self._behind.full and not full:
-            self.on_full(True)
 
     async def written(self) -> None:
         """Return once all that happened so far is written; at once while writes fail."""

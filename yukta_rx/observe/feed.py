@@ -214,8 +214,7 @@ class EventFeed:
         ring.append(entry, weight)
         if self.log is not None:
             self.log.add(seq, event, weight)
-        while len(ring) > self._size or (ring.weight > self._max_weight and len(ring) > 1):
-            ring.pop()
+        ring.trim(self._size, self._max_weight)
         if event.type == "execution.finished":
             self._newest.pop(event.execution_id, None)
             # The last samples of a run go before its end.

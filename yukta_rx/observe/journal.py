@@ -206,8 +206,9 @@ class Journal(ABC, Generic[T]):
 
     def clear(self) -> None:
         """Let go everything; readers come to their end."""
-        while self._ring:
-            self._pop()
+        self._budget.used -= self._ring.weight
+        self._counted = 0
+        self._ring.clear()
         self.end()
 
     def lost_some(self) -> None:

@@ -219,6 +219,11 @@ class LogChannel(Journal[LogLine]):
         self._thin(lambda _kept, weight: weight, weight // 2, self._places.last - 1)
         return self._places.weight < weight
 
+    def clear(self) -> None:
+        """Let go everything; readers come to their end."""
+        self._lines.clear()
+        super().clear()
+
     def _pop(self) -> None:
         places = self._places
         self._forget(places.oldest())

@@ -70,7 +70,8 @@ class ResultChannel(Journal[ResultEvent]):
             weight = OVERHEAD + weigh(event.payload)
             self.add(event, now, weight + weigh(dict(headers)) if headers else weight)
             return
-        event = msgspec.structs.replace(event, truncated=self.trimmed)
+        if event.truncated != self.trimmed:
+            event = msgspec.structs.replace(event, truncated=self.trimmed)
         self._ends.append(self.add(event, now, OVERHEAD, counted=False))
         if event.type is ResultType.EXECUTION_END:
             self.end()

@@ -71,6 +71,18 @@ class Ring(Generic[T]):
         self.first += 1
         return item, weight
 
+    def trim(self, most: int, weight: int) -> None:
+        """Let the oldest items go until no more than that is left, but never the newest."""
+        newest = self.last
+        while self.first < newest and (newest - self.first >= most or self.weight > weight):
+            self.pop()
+
+    def clear(self) -> None:
+        """Let all items go."""
+        self._items = self._weights = _NONE
+        self._begin = self.weight = 0
+        self.first = self.last + 1
+
     def oldest(self) -> T:
         """Return the oldest item."""
         return self._items[self._begin]

@@ -302,11 +302,11 @@ class Tracker:
             else:
                 self._waiter = asyncio.get_running_loop().create_future()
                 await self._waiter
-                self._waiter = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def _turn(self) -> None:
         """Work for a while: half of it on what came in, then on what goes out."""

@@ -88,6 +88,7 @@ class WriteBehind(Generic[T]):
         weight: the bytes of that.
         full: whether so much waits that no more should come; until half of it is gone.
         failing: whether the last write failed.
+        on_full: called when it becomes full.
         on_room: called when it is full no more.
         on_failure: called when a write has failed.
     """
@@ -112,6 +113,7 @@ class WriteBehind(Generic[T]):
         self.weight = 0
         self.full = False
         self.failing = False
+        self.on_full: Callable[[], None] = lambda: None
         self.on_room: Callable[[], None] = lambda: None
         self._put = self._done = 0
         self._watchers: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -148,8 +150,9 @@ class WriteBehind(Generic[T]):
         self.waiting.append((item, weight))
         self.weight += weight
         self._put += 1
-        if self.weight > self._limit:
+        if self.weight > self._limit and not self.full:
             self.full = True
+            self.on_full()
         if self.weight > BATCH_BYTES:
             self._linger.hurry()
         if self._idle is not None:
