@@ -168,7 +168,8 @@ class Journal(ABC, Generic[T]):
     def end(self) -> None:
         """Nothing follows: readers end once they have read what is there."""
         self.ended = True
-        self._wake()
+        if self._readers:
+            self._wake()
 
     def trim(self) -> None:
         """Let go what is beyond the bound, as far as every follower has read it."""

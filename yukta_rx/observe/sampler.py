@@ -293,8 +293,9 @@ class Sampler:
 
 
 def complete(shown: dict[str, Any], state: RunState, *, paused: bool) -> dict[str, Any]:
-    """Give a run's snapshot the whole `ExecutionSummary`."""
-    return {**shown, "execution": {**shown["execution"], **state.as_dict(paused=paused)}}
+    """Give the snapshot that a run has just made the whole `ExecutionSummary`."""
+    shown["execution"] |= state.as_dict(paused=paused)
+    return shown
 
 
 def without_edges(shown: Mapping[str, Any]) -> dict[str, Any]:

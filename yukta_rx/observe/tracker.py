@@ -178,8 +178,9 @@ class Tracker:
         for node in shown["nodes"]:
             state.nodes.setdefault(node["nodeId"], NodeMark()).module = node["type"]
         self._tracing.opened(run, state, self._wall())
-        shown = complete(shown, state, paused=run.paused)
-        self._progress.record(run.execution_id, ProgressSnapshot.of(without_edges(shown)), parent)
+        complete(shown, state, paused=run.paused)
+        del shown["edges"]
+        self._progress.record(run.execution_id, ProgressSnapshot.of(shown), parent)
         if self._sampler.watches(watched):
             self._sampler.wake()
 
@@ -457,8 +458,8 @@ class Tracker:
 
     def _put_away(self, watched: Watched, shown: dict[str, Any]) -> None:
         state = watched.state
-        watched.final = ProgressSnapshot.of(without_edges(shown))
-        watched.edges = state_json(shown["edges"])
+        watched.edges = state_json(shown.pop("edges"))
+        watched.final = ProgressSnapshot.of(shown)
         watched.last = None
         self._progress.record(state.execution_id, watched.final, state.parent_execution_id)
         self._logs.end(state.execution_id)
