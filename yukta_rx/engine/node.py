@@ -265,10 +265,10 @@ class NodeRuntime:
 
     def cut_short(self) -> bool:
         """Whether a parent was stopped by a drain, so that this node did not get all input."""
-        return any(
-            parent.status is TaskStatus.STOPPED and not parent.stopped_alone
-            for parent in self.parents
-        )
+        for parent in self.parents:
+            if parent.status is TaskStatus.STOPPED and not parent.stopped_alone:
+                return True
+        return False
 
     def advance(self, status: TaskStatus) -> None:
         """Move forward to `status`; a step back changes nothing."""

@@ -81,7 +81,10 @@ def node_plan(
         "idle": idle,
         "deadline": deadline,
         "observer": node,
-        **hooks._asdict(),
+        "tap": hooks.tap,
+        "on_finished": hooks.on_finished,
+        "barrier": hooks.barrier,
+        "keeper": hooks.keeper,
     }
     if not parents:
         return Wired(NodePlan(name=node.id, last=Slot.BROADCAST, **fields), None)
@@ -121,7 +124,10 @@ def passing_plan(
         gate=node.valve,
         observer=node,
         last=Slot.BROADCAST,
-        **hooks._asdict(),
+        tap=hooks.tap,
+        on_finished=hooks.on_finished,
+        barrier=hooks.barrier,
+        keeper=hooks.keeper,
     )
     return Wired(plan, plan)
 
@@ -134,7 +140,10 @@ def replay_plan(node: NodeRuntime, ready: Ready, hooks: Hooks) -> Wired:
         gate=node.valve,
         observer=node,
         last=Slot.BROADCAST,
-        **hooks._asdict(),
+        tap=hooks.tap,
+        on_finished=hooks.on_finished,
+        barrier=hooks.barrier,
+        keeper=hooks.keeper,
     )
     # What a buffer in front of the node dropped then is among what was recorded.
     return Wired(plan, plan)

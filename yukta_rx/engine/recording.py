@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.claims import ClaimSource
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.streams.edge import Edge
-    from yukta_rx.streams.plan import Barrier, OnFinished, Tap, Waits
+    from yukta_rx.streams.plan import Barrier, Waits
 
 _WITHHELD: Final = 1 << 60
 """Credit that is taken from the children of a node that is held back."""
@@ -125,7 +125,7 @@ class Recording:
         replayed: ids of the nodes in whose place something emits what was recorded.
     """
 
-    __slots__ = ("_exposed", "_nodes", "_recorder", "_replayed", "_shared")
+    __slots__ = ("_durable", "_exposed", "_nodes", "_recorder", "_replayed", "_shared")
 
     def __init__(
         self,
@@ -135,6 +135,7 @@ class Recording:
         replayed: Collection[str] = (),
     ) -> None:
         self._recorder = recorder
+        self._durable = recorder.durable
         self._replayed = replayed
         self._shared = shared
         self._exposed = exposed_outputs(prepared, shared)
@@ -160,40 +161,22 @@ class Recording:
 
     def hooks(self, node: NodeRuntime, hooks: Hooks) -> Hooks:
         """`hooks` with the recording of `node` in front of them, and its end marker behind."""
-        feeds = bool(node.prepared.children)
-        if not feeds and not self._recorder.durable:
+        feeds, durable = bool(node.prepared.children), self._durable
+        if not feeds and not durable:
             return hooks
         replayed = node.id in self._replayed
         by_input = by_message(node) and not replayed
         recorder = self._recorder.node(node.id, _Brake(node), by_input=by_input)
         self._nodes[node.id] = recorder
-        exposed = node.id in self._exposed
-
-        named = self._recorder.durable
-
-        def own(messages: Sequence[Message]) -> Sequence[Message]:
-            if named:
-                # They are written anyway. What is made of one whose id is known has it at hand,
-                # and need not work out those of all that came before it.
-                for msg in messages:
-                    msg.name()
-            return [_own(msg) for msg in messages] if exposed else messages
-
-        def aside(port: str | None, messages: Sequence[Message]) -> None:
-            if recorder.wanted:
-                recorder.aside(port if feeds else None, own(messages))
-
-        node.on_dropped = aside
-        barrier = _marked(node, recorder, hooks.barrier)
-        if self._recorder.durable and node.kind is PluginKind.TRIGGER and not replayed:
-            return Hooks(hooks.tap, barrier=barrier, keeper=_Keeper(recorder, own))
-        tap, on_finished = hooks.tap, None
-        if recorder.wants_inputs:
-            on_finished = _finished(node, recorder)
+        told = _Told(node, recorder, hooks, named=durable, exposed=node.id in self._exposed)
+        node.on_dropped = told.aside
+        barrier = hooks.barrier if recorder.barrier is None else told.ended
+        if durable and node.kind is PluginKind.TRIGGER and not replayed:
+            return Hooks(hooks.tap, barrier=barrier, keeper=told)
         # What leaves a terminal is no output.
-        if feeds and not (recorder.wants_inputs and node.kind is PluginKind.TERMINAL):
-            tap = _recorded(node, recorder, own, hooks.tap)
-        return Hooks(tap, on_finished, barrier)
+        outputs = feeds and not (recorder.wants_inputs and node.kind is PluginKind.TERMINAL)
+        tap = told.emitted if outputs else hooks.tap
+        return Hooks(tap, told.finished if recorder.wants_inputs else None, barrier)
 
     def rests(self, nodes: Iterable[NodeRuntime]) -> bool:
         """Whether nothing waits to be recorded, and more of these nodes is wanted."""
@@ -216,30 +199,87 @@ def by_message(node: NodeRuntime) -> bool:
     return node.prepared.goes_on and node.prepared.spec.type != NULL_TERMINAL
 
 
-class _Keeper:
-    """Records what a trigger gives, before that leaves it."""
+class _Told:
+    """What is told of one node: by its stage, by a buffer in front of it; of a trigger its keeper.
 
-    __slots__ = ("_own", "_recorder")
+    Args:
+        node: the node.
+        recorder: records it.
+        hooks: what listens to it besides.
+        named: whether the ids of its outputs are written.
+        exposed: whether a plugin further down may change its outputs.
+    """
+
+    __slots__ = ("_exposed", "_hooks", "_named", "_node", "_recorder", "_wanted")
 
     def __init__(
-        self,
-        recorder: NodeRecorder,
-        own: Callable[[Sequence[Message]], Sequence[Message]],
+        self, node: NodeRuntime, recorder: NodeRecorder, hooks: Hooks, *, named: bool, exposed: bool
     ) -> None:
+        self._node = node
         self._recorder = recorder
-        self._own = own
+        self._hooks = hooks
+        self._named = named
+        self._exposed = exposed
+        self._wanted = True
+
+    def _own(self, messages: Sequence[Message]) -> Sequence[Message]:
+        if self._named:
+            # They are written anyway. What is made of one whose id is known has it at hand, and
+            # need not work out those of all that came before it.
+            for msg in messages:
+                msg.name()
+        return [_own(msg) for msg in messages] if self._exposed else messages
+
+    def emitted(self, port: str | None, messages: Sequence[Message]) -> None:
+        """A batch leaves the node (streams.plan.Tap)."""
+        node, tap = self._node, self._hooks.tap
+        if self._wanted and not node.replaying:
+            self._wanted = self._recorder.add(port, self._own(messages))
+        if tap is not None:
+            tap(port, messages)
+        if not self._wanted and node.stage is not None:
+            node.stage.tap = tap
+
+    def finished(self, inputs: Sequence[Message]) -> None:
+        """These inputs are over (streams.plan.OnFinished)."""
+        self._recorder.finished(inputs)
+        if not self._recorder.wanted and self._node.stage is not None:
+            self._node.stage.on_finished = None
+
+    def aside(self, port: str | None, messages: Sequence[Message]) -> None:
+        """These inputs do not come to the node: they left by a port, or are gone."""
+        if self._recorder.wanted:
+            port = port if self._node.prepared.children else None
+            self._recorder.aside(port, self._own(messages))
+
+    def ended(self) -> Waits | None:
+        """The node has completed (streams.plan.Barrier)."""
+        return self._marked() if self._hooks.barrier is None else self._finish(self._hooks.barrier)
+
+    async def _finish(self, barrier: Barrier) -> None:
+        for step in (barrier, self._marked):
+            if (waits := step()) is not None:
+                await waits
+
+    def _marked(self) -> Waits | None:
+        mark = self._recorder.barrier
+        return None if mark is None or self._node.cut_short() else mark()
+
+    # -- of a trigger: before its messages leave it (streams.plan.Keeper)
 
     def keep(self, chunk: Sequence[Any]) -> None:
-        recorder = self._recorder
+        """Record what it gives."""
         for port, items in groupby(chunk, _port_of):
-            if recorder.wanted:
+            if self._recorder.wanted:
                 messages = [item if port is None else item.value for item in items]
-                recorder.add(port, self._own(messages))
+                self._recorder.add(port, self._own(messages))
 
     def kept(self) -> asyncio.Future[None] | None:
+        """Have it written."""
         return self._recorder.written() if self._recorder.wanted else None
 
     def last(self) -> None:
+        """Mark its output as whole."""
         # So the last row and the end marker are one write. What was not emitted yet is recorded,
         # and that it was all: whoever goes on behind a crash replays it.
         self._recorder.complete()
@@ -247,55 +287,6 @@ class _Keeper:
 
 def _port_of(item: Any) -> str | None:
     return item.port if type(item) is Routed else None
-
-
-def _recorded(
-    node: NodeRuntime,
-    recorder: NodeRecorder,
-    own: Callable[[Sequence[Message]], Sequence[Message]],
-    tap: Tap | None,
-) -> Tap:
-    add = recorder.add
-    wanted = True
-
-    def recorded(port: str | None, messages: Sequence[Message]) -> None:
-        nonlocal wanted
-        wanted = wanted and (node.replaying or add(port, own(messages)))
-        if tap is not None:
-            tap(port, messages)
-        if not wanted and node.stage is not None:
-            node.stage.tap = tap
-
-    return recorded
-
-
-def _finished(node: NodeRuntime, recorder: NodeRecorder) -> OnFinished:
-    finished = recorder.finished
-
-    def told(inputs: Sequence[Message]) -> None:
-        finished(inputs)
-        if not recorder.wanted and node.stage is not None:
-            node.stage.on_finished = None
-
-    return told
-
-
-def _marked(node: NodeRuntime, recorder: NodeRecorder, barrier: Barrier | None) -> Barrier | None:
-    if (mark := recorder.barrier) is None:
-        return barrier
-
-    def marked() -> Waits | None:
-        return None if node.cut_short() else mark()
-
-    if barrier is None:
-        return marked
-
-    async def finished_and_marked() -> None:
-        for step in (barrier, marked):
-            if (waits := step()) is not None:
-                await waits
-
-    return finished_and_marked
 
 
 class _Brake:

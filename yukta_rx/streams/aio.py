@@ -128,7 +128,7 @@ Convert = Callable[[Any, Any, int], Any]
 """(input, what the call gave, index of the output) to an element, `Routed`, or None to drop."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class AsyncBody:
     """A coroutine function from one element to at most one; one call at a time, in order.
 
@@ -278,7 +278,7 @@ class AsyncStage(WorkerStage):
         return suspended
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class AsyncManyBody:
     """A function from one element to an async iterable, drawn as credit allows."""
 
@@ -387,7 +387,7 @@ class HeldStage(AsyncManyStage):
         super().__init__(plan, circuit, outputs, None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class AsyncIterableBody:
     """A source: elements of an async iterable, awaited only while children ask for them."""
 

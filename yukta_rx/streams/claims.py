@@ -71,7 +71,7 @@ class Unopened(Exception):
     """A call on the loop got a reference, which has to be opened first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ClaimedBody:
     """Another body, whose elements may be references."""
 

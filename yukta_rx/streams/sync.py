@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _STOPPED: Final = "the function raised StopIteration"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class MapBody:
     """A function from one element to at most one: its value, None to drop, or `Routed`.
 
@@ -274,7 +274,7 @@ class MapStage(Stage):
             self.recovery.cancel()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class ManyBody:
     """A function from one element to an iterable of elements, drawn as credit allows."""
 
@@ -398,7 +398,7 @@ class ManyStage(Stage):
             self.circuit.guard(self, close)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class IterableBody:
     """A source: elements of an iterable, taken on the loop as children ask for them.
 
