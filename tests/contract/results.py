@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from yukta_rx.durability.stores.results import ResultPart
 from yukta_rx.errors import UnserialisablePayloadError
 from yukta_rx.metrics import Meters
 from yukta_rx.model.message import Message
@@ -185,3 +186,31 @@ class ResultContract:
         assert part.ended
         assert list(await store.trim(0)) == ["a"]
         assert await store.read("a") is None
+
+    async def test_R10_parts_of_several_runs_are_written_in_one_go(self, store: Any) -> None:
+        parts = [
+            ResultPart("a", [result(1), result(2)], None, None),
+            ResultPart("b", [result(1), result(2), last(3)], NOW, "a"),
+            ResultPart("c", [last(1)], NOW, None),
+        ]
+        await store.write(parts)
+        await store.write([ResultPart("a", [result(2), last(3)], NOW, None), *parts[1:]])
+        await store.write([])
+
+        read = {name: await store.read(name) for name in ("a", "b", "c")}
+        assert {name: [item.cursor for item in part.items] for name, part in read.items()} == {
+            "a": [1, 2, 3],
+            "b": [1, 2, 3],
+            "c": [1],
+        }
+        assert all(part.ended for part in read.values())
+        assert sorted(await store.trim(1)) in (["a", "b"], ["c"])
+
+    async def test_R10_what_is_refused_is_told(self, store: Any) -> None:
+        bad = ResultPart("b", [result(1), result(2, object())], None, None)
+
+        with pytest.raises(UnserialisablePayloadError) as refused:
+            await store.write([ResultPart("a", [result(1)], None, None), bad])
+
+        assert refused.value.members["pointer"] == "/payload"
+        assert await store.last("a") in (None, 1)

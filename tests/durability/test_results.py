@@ -156,6 +156,13 @@ class Blunt(Counting):
         return gone
 
 
+class Brief(Counting):
+    """R10: writes no more than two parts."""
+
+    async def write(self, parts: Sequence[Any]) -> None:
+        await super().write(parts[:2])
+
+
 @pytest.mark.parametrize(
     ("store", "guarantee"),
     [
@@ -168,9 +175,10 @@ class Blunt(Counting):
         (Rough, {"R7"}),
         (Halfway, {"R8"}),
         (Blunt, {"R9"}),
+        (Brief, {"R10"}),
         (Counting, set()),
     ],
-    ids=["R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "none"],
+    ids=["R1", "R2", "R3", "R4", "R5", "R6", "R7", "R8", "R9", "R10", "none"],
 )
 def test_suite_catches(store: Any, guarantee: set[str]) -> None:
     assert broken_guarantees(ResultContract, store) == guarantee

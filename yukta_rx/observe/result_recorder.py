@@ -7,12 +7,12 @@ Feature: OBS-03.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
+from yukta_rx.durability.stores.results import ResultPart
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError, YuktaError
 from yukta_rx.model.opened_results import is_closed, opened_result
 from yukta_rx.model.result_lines import encode_result
@@ -21,7 +21,7 @@ from yukta_rx.observe.frames import showable
 from yukta_rx.observe.write_behind import WriteBehind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
     from yukta_rx.config.settings import Settings
@@ -148,38 +148,27 @@ class ResultRecorder:
     # -- the writer
 
     async def _write(self, batch: list[_Waiting]) -> None:
-        runs: dict[str, list[ResultEvent]] = {}
-        parents: dict[str, str | None] = {}
-        for execution_id, event, parent in batch:
-            runs.setdefault(execution_id, []).append(event)
-            parents[execution_id] = parent
-        # All at the same time: a store puts them into one commit.
-        outcomes = await asyncio.gather(
-            *(self._write_run(name, events, parents[name]) for name, events in runs.items()),
-            return_exceptions=True,
-        )
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        self._ended += sum(event.type is ResultType.EXECUTION_END for _, event, _ in batch)
+        parts = _parts(batch)
+        try:
+            await self._store.write(parts)
+        except UnserialisablePayloadError:
+            await self._write_marked(parts)
+        for part in parts:
+            self._ended += part.ended_at is not None
+            await self._bound(part.execution_id, part.results[-1])
         aging = self._kept.stored_for is not None
         late = aging and self._clock.now() - self._trimmed_at >= LOOK_EVERY
         if self._ended >= TRIM_EVERY or late:
             await self._trim()
 
-    async def _write_run(
-        self, execution_id: str, events: list[ResultEvent], parent: str | None
-    ) -> None:
-        try:
-            await self._write_events(execution_id, events, parent)
-        except UnserialisablePayloadError:
-            # Only what a plugin emitted can be so; a mark stands in its place.
-            made = [_writable(event) for event in events]
-            await self._write_events(execution_id, made, parent)
-            for event, written in zip(events, made, strict=True):
+    async def _write_marked(self, parts: Sequence[ResultPart]) -> None:
+        """Write what cannot be written with a mark in its place; only a plugin can emit that."""
+        made = [part._replace(results=[*map(_writable, part.results)]) for part in parts]
+        await self._store.write(made)
+        for part, marked in zip(parts, made, strict=True):
+            for event, written in zip(part.results, marked.results, strict=True):
                 if written is not event:
-                    self.on_altered(execution_id, event.node_id)
-        await self._bound(execution_id, events[-1])
+                    self.on_altered(part.execution_id, event.node_id)
 
     async def _bound(self, execution_id: str, newest: ResultEvent) -> None:
         """Let the oldest results of a run go that has more of them than are kept."""
@@ -201,14 +190,6 @@ class ResultRecorder:
             self._cuts[execution_id] = upto, max(upto + most, last) + most // 4 + 1
             if upto > gone:
                 self.on_cut(execution_id, upto, upto - gone)
-
-    async def _write_events(
-        self, execution_id: str, events: list[ResultEvent], parent: str | None
-    ) -> None:
-        if events[-1].type is ResultType.EXECUTION_END:
-            await self._store.end(execution_id, events, events[-1].time, parent)
-        else:
-            await self._store.append(execution_id, events)
 
     async def _trim(self) -> None:
         self._trimmed_at = self._clock.now()
@@ -301,6 +282,22 @@ class ResultRecorder:
             log.error("%s", error)
             return True
         return first is not None and bool(first.items) and first.items[0].cursor > 1
+
+
+def _parts(batch: Iterable[_Waiting]) -> list[ResultPart]:
+    """What waits, by run."""
+    runs: dict[str, tuple[list[ResultEvent], str | None]] = {}
+    for execution_id, event, parent in batch:
+        runs.setdefault(execution_id, ([], parent))[0].append(event)
+    return [
+        ResultPart(
+            execution_id,
+            events,
+            events[-1].time if events[-1].type is ResultType.EXECUTION_END else None,
+            parent,
+        )
+        for execution_id, (events, parent) in runs.items()
+    ]
 
 
 def _writable(event: ResultEvent) -> ResultEvent:

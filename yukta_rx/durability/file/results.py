@@ -14,7 +14,12 @@ from yukta_rx.durability.file._claim_check import ClaimCheck
 from yukta_rx.durability.file._result_places import Places
 from yukta_rx.durability.file._segmented_log import SEGMENT, MovedError, SegmentedLog
 from yukta_rx.durability.stores.families import CrowdedOut
-from yukta_rx.durability.stores.results import StoredResults, results_to_drop
+from yukta_rx.durability.stores.results import (
+    StoredResults,
+    all_written,
+    part_written,
+    results_to_drop,
+)
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model import codec
 from yukta_rx.model.result_lines import claim_in, decode_result, encode_result
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from yukta_rx.durability.file.blobs import FileBlobStore
+    from yukta_rx.durability.stores.results import ResultPart
     from yukta_rx.metrics import Meters
     from yukta_rx.model.results import ResultEvent
 
@@ -151,6 +157,10 @@ class FileResultStore:
     ) -> None:
         """Write the last results and close the run, in one write."""
         await self._write(execution_id, results, ended_at, parent)
+
+    async def write(self, parts: Sequence[ResultPart]) -> None:
+        """Write results of several runs."""
+        await all_written([part_written(self, part) for part in parts])
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100

@@ -7,13 +7,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from yukta_rx.durability.stores.families import CrowdedOut
-from yukta_rx.durability.stores.results import StoredResults, results_to_drop
+from yukta_rx.durability.stores.results import (
+    StoredResults,
+    all_written,
+    part_written,
+    results_to_drop,
+)
 from yukta_rx.model.result_lines import decode_result, encode_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from yukta_rx.durability.stores.results import ResultPart
     from yukta_rx.metrics import Meters
     from yukta_rx.model.results import ResultEvent
 
@@ -57,6 +63,10 @@ class MemoryResultStore:
         kept = self._write(execution_id, results)
         if kept.ended_at is None:
             kept.ended_at, kept.parent = ended_at, parent
+
+    async def write(self, parts: Sequence[ResultPart]) -> None:
+        """Write results of several runs."""
+        await all_written([part_written(self, part) for part in parts])
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100

@@ -13,7 +13,12 @@ from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import FENCE, stale
 from yukta_rx.durability.stores.families import CrowdedOut
-from yukta_rx.durability.stores.results import StoredResults, results_to_drop
+from yukta_rx.durability.stores.results import (
+    ResultPart,
+    StoredResults,
+    all_written,
+    results_to_drop,
+)
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model.opened_results import with_payload
 from yukta_rx.model.result_lines import claim_in, decode_result, encode_result
@@ -129,6 +134,11 @@ class _Part(NamedTuple):
     ended_at: datetime | None
     parent: str | None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the lines, roughly."""
+        return sum([len(line) for _, line in self.lines])
+
 
 class _Known:
     """What a batch says of a run, so far."""
@@ -193,7 +203,7 @@ class PostgresResultStore:
 
     async def append(self, execution_id: str, results: Sequence[ResultEvent]) -> None:
         """Write results in one write."""
-        await self._put(execution_id, results, None)
+        await self.write([ResultPart(execution_id, results, None, None)])
 
     async def end(
         self,
@@ -203,7 +213,15 @@ class PostgresResultStore:
         parent: str | None = None,
     ) -> None:
         """Write the last results and close the run, in one write."""
-        await self._put(execution_id, results, ended_at, parent)
+        await self.write([ResultPart(execution_id, results, ended_at, parent)])
+
+    async def write(self, parts: Sequence[ResultPart]) -> None:
+        """Write results of several runs, in one commit as a rule."""
+        made = [await self._made(part) for part in parts]
+        if self._writer is None:
+            raise StoreUnavailableError("the store of results is not open", store="results")
+        put = self._writer.put
+        await all_written([put(one, one.size) for one in made if one.lines or one.ended_at])
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100
@@ -298,28 +316,19 @@ class PostgresResultStore:
 
     # -- writing
 
-    async def _put(
-        self,
-        execution_id: str,
-        results: Sequence[ResultEvent],
-        ended_at: datetime | None,
-        parent: str | None = None,
-    ) -> None:
-        # All are made before any is written.
+    async def _made(self, part: ResultPart) -> _Part:
+        """What is written of a part; all of it is made before any is written."""
+        execution_id, results, ended_at, parent = part
         made = [(result, encode_result(result).decode()) for result in results]
-        lines = [(one.cursor, await self._line(execution_id, one, text)) for one, text in made]
-        if self._writer is None:
-            raise StoreUnavailableError("the store of results is not open", store="results")
-        if not lines and ended_at is None:
-            return
-        size = sum(len(line) for _, line in lines)
+        lines = [
+            (one.cursor, text if one.message is None else await self._line(execution_id, one, text))
+            for one, text in made
+        ]
         above = None if parent is None else stored(parent)
-        await self._writer.put(_Part(stored(execution_id), lines, ended_at, above), size)
+        return _Part(stored(execution_id), lines, ended_at, above)
 
     async def _line(self, execution_id: str, result: ResultEvent, line: str) -> str:
         """The line of a result; a payload that is too large for it is kept before it is written."""
-        if result.message is None:
-            return line
         owner = _owner(execution_id, result.cursor // PART)
         if (claim := claim_in(result)) is not None:
             await self._payloads.refer(owner, claim)

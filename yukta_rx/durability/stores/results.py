@@ -5,7 +5,8 @@ Feature: OBS-03.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -13,7 +14,7 @@ from yukta_rx.durability.stores.families import LetGo, Member, let_go
 from yukta_rx.model.results import ResultEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Sequence
     from datetime import datetime
 
 
@@ -27,6 +28,22 @@ class StoredResults(msgspec.Struct, frozen=True):
 
     items: tuple[ResultEvent, ...]
     ended: bool
+
+
+class ResultPart(NamedTuple):
+    """The next results of one run, for a write of several.
+
+    Attributes:
+        execution_id: the run.
+        results: in the order of their cursors.
+        ended_at: when it ended, if these are its last ones.
+        parent: for an end, the run that started it; None for a root.
+    """
+
+    execution_id: str
+    results: Sequence[ResultEvent]
+    ended_at: datetime | None
+    parent: str | None
 
 
 class ResultStore(Protocol):
@@ -53,6 +70,8 @@ class ResultStore(Protocol):
         R9. `cut` removes no result behind the cursor that it was given, never the newest of a run,
             and none of another run. What it says is gone is not read any more, also after a
             restart; `last` stays as it is.
+        R10. `write` does for each of its parts what `append` or `end` would; when it raises, any
+            of them may be written or not, but none in part.
 
     Not guaranteed: that cursors have no gaps.
     """
@@ -83,6 +102,9 @@ class ResultStore(Protocol):
             ended_at: when it ended.
             parent: the run that started it; None for a root.
         """
+
+    async def write(self, parts: Sequence[ResultPart]) -> None:
+        """Write results of several runs at the same time, one part of each; see `append`."""
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100
@@ -115,6 +137,21 @@ class ResultStore(Protocol):
         Returns:
             The ids of the runs that were removed.
         """
+
+
+async def all_written(writes: Iterable[Awaitable[None]]) -> None:
+    """Wait for several writes; then raise what the first of those that failed has raised."""
+    for outcome in await asyncio.gather(*writes, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def part_written(store: ResultStore, part: ResultPart) -> Awaitable[None]:
+    """Write one part by itself."""
+    execution_id, results, ended_at, parent = part
+    if ended_at is None:
+        return store.append(execution_id, results)
+    return store.end(execution_id, results, ended_at, parent)
 
 
 def results_to_drop(
