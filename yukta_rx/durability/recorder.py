@@ -294,9 +294,9 @@ class NodeRecorder:
             self._marker = self._over(marking)
 
     def marked(self) -> asyncio.Future[None] | None:
-        """Mark the output as whole, unless that is under way; done when that is over."""
+        """Mark the output as whole, unless that was done; done when that is over, None if it is."""
         self.complete()
-        return self._marker
+        return None if self._marker is None or self._marker.done() else self._marker
 
     def _mark(self) -> Awaitable[None] | None:
         run = self.run

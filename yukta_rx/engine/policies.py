@@ -106,8 +106,9 @@ def guarded(policy: NodePolicy) -> bool:
 def copies(node: PreparedNode, *, shared: bool) -> bool:
     """Whether a node's plugin gets copies of the payloads; `shared` says that others hold them."""
     # A further attempt, and a dead letter, are of the message as it came.
-    kept = node.spec.kind is PluginKind.TERMINAL or guarded(node.policy)
-    return not node.spec.pure and (shared or kept)
+    return not node.spec.pure and (
+        shared or node.spec.kind is PluginKind.TERMINAL or guarded(node.policy)
+    )
 
 
 def milliseconds(text: Any, template: Template, scope: Scope) -> float:

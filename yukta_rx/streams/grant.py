@@ -77,11 +77,10 @@ async def until_done(future: asyncio.Future[Any]) -> None:
     """
     if future.done():
         return
-    waiter: asyncio.Future[None] = future.get_loop().create_future()
+    waiter = Grant(future.get_loop())
 
     def wake(_future: asyncio.Future[Any]) -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+        waiter.give()
 
     future.add_done_callback(wake)
     try:
