@@ -16,7 +16,6 @@ from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.durability.stores.results import (
     ResultPart,
     StoredResults,
-    all_written,
     results_to_drop,
 )
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
@@ -221,7 +220,9 @@ class PostgresResultStore:
         if self._writer is None:
             raise StoreUnavailableError("the store of results is not open", store="results")
         put = self._writer.put
-        await all_written([put(one, one.size) for one in made if one.lines or one.ended_at])
+        # They are written in this order, so whoever waits for one seldom waits for the next.
+        for written in [put(one, one.size) for one in made if one.lines or one.ended_at]:
+            await written
 
     async def read(
         self, execution_id: str, after: int = 0, limit: int = 100
