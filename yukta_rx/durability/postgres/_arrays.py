@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.model.times import exact
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
@@ -39,9 +41,14 @@ def long_texts(values: Iterable[str]) -> list[str]:
     return list(values)
 
 
-def numbers(values: Iterable[int | datetime]) -> str:
-    """An array of whole numbers, or of times."""
+def numbers(values: Iterable[int]) -> str:
+    """An array of whole numbers."""
     return f"{{{','.join(map(str, values))}}}"
+
+
+def times(values: Iterable[datetime | None]) -> str:
+    """An array of aware times, some of which may be None."""
+    return f"{{{','.join(['NULL' if one is None else exact(one) for one in values])}}}"
 
 
 def flags(values: Iterable[bool]) -> str:

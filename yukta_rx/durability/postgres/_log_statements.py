@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yukta_rx.durability.postgres._arrays import numbers, texts
+from yukta_rx.durability.postgres._arrays import numbers, texts, times
 from yukta_rx.durability.postgres.fence import FENCE
 from yukta_rx.model.execution_log import STREAMS, RunAborted, RunFinished, RunResumed, RunStarted
 
@@ -25,7 +25,7 @@ _MARKS: Final = f"""
 _RUN: Final = "run (part, epoch, execution_id, started_seq, ended_seq, last_seq, resumed, parent)"
 
 ROW_COLUMNS: Final = (texts, numbers, texts, texts, numbers)
-KEY_COLUMNS: Final = (texts, texts, texts, texts, numbers, texts, numbers, numbers)
+KEY_COLUMNS: Final = (texts, texts, texts, texts, numbers, texts, times, times)
 """What the columns are of the rows, and of the keys, that `WRITE` gets."""
 
 PLACES: Final = """

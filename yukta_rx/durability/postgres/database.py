@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import asyncpg
 
+from yukta_rx.durability.postgres._pool import Pool
 from yukta_rx.durability.postgres.fence import hold_fence, stale
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+    from contextlib import AbstractAsyncContextManager
 
     from yukta_rx.metrics import Meters
 
@@ -88,10 +90,9 @@ class Database:
         self.epoch = 0
         self._url = url
         self._size = size
-        self._waiting = 0
         self.meters = meters
         self.on_stale: Callable[[], None] = lambda: None
-        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._pool: Pool | None = None
 
     async def __aenter__(self) -> Self:
         """Connect.
@@ -99,14 +100,14 @@ class Database:
         Raises:
             StoreUnavailableError: the database does not answer.
         """
+        pool = Pool(self._connected, self._size, CONNECT)
         with failing():
-            self._pool = await asyncpg.create_pool(
-                self._url, min_size=1, max_size=self._size, reset=_as_it_is, **self._options()
-            )
+            async with pool.taken():
+                self._pool = pool
         if self.meters is not None:
-            self.meters.watch("yukta.postgres.connections", lambda: self._connections()[0])
-            self.meters.watch("yukta.postgres.connections.idle", lambda: self._connections()[1])
-            self.meters.watch("yukta.postgres.connections.wanted", lambda: self._waiting)
+            self.meters.watch("yukta.postgres.connections", lambda: len(pool))
+            self.meters.watch("yukta.postgres.connections.idle", lambda: pool.idle)
+            self.meters.watch("yukta.postgres.connections.wanted", lambda: pool.waiting)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -137,11 +138,6 @@ class Database:
             },
         }
 
-    def _connections(self) -> tuple[int, int]:
-        """How many there are, and how many of them nobody uses."""
-        pool = self._pool
-        return (0, 0) if pool is None else (pool.get_size(), pool.get_idle_size())
-
     def refused(self, rows: int = 1) -> None:
         """Take note of writes that were refused because another server leads."""
         if self.meters is not None:
@@ -151,13 +147,18 @@ class Database:
     async def connect(self) -> asyncpg.Connection[asyncpg.Record]:
         """A connection of its own, outside the pool; the caller closes it.
 
+        It plans each statement once: what is said all the time, with rows in it, is not worth more.
+
         Raises:
             StoreUnavailableError: the database does not answer.
         """
         with failing():
-            made: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(
-                self._url, **self._options()
-            )
+            return await self._connected(plan_cache_mode="force_generic_plan")
+
+    async def _connected(self, **settings: str) -> asyncpg.Connection[asyncpg.Record]:
+        options = self._options()
+        options["server_settings"] |= settings
+        made: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(self._url, **options)
         return made
 
     async def check(self) -> None:
@@ -336,23 +337,10 @@ class Database:
             ):
                 yield made
 
-    @asynccontextmanager
-    async def _acquired(self) -> AsyncIterator[Any]:
+    def _acquired(self) -> AbstractAsyncContextManager[Any]:
         if self._pool is None:
             raise StoreUnavailableError("the database is not open", store="postgres")
-        self._waiting += 1
-        try:
-            made = await self._pool.acquire(timeout=CONNECT)
-        finally:
-            self._waiting -= 1
-        try:
-            yield made
-        finally:
-            await self._pool.release(made)
-
-
-async def _as_it_is(_made: asyncpg.Connection[asyncpg.Record]) -> None:
-    """Nothing of a session is ever changed, so a connection needs no reset, which costs a trip."""
+        return self._pool.taken()
 
 
 # --- what failures mean --------------------------------------------------------------------------

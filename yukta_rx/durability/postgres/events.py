@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
-from yukta_rx.durability.postgres._arrays import arrays, numbers, texts
+from yukta_rx.durability.postgres._arrays import arrays, numbers, texts, times
 from yukta_rx.durability.postgres._quarantine import Quarantine
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import Writer
@@ -154,7 +154,7 @@ class PostgresEventStore:
                     rows.append(line)
                     newest = line[0]
         database = self._database
-        given = (*arrays(rows, numbers, numbers, texts), newest)
+        given = (*arrays(rows, numbers, times, texts), newest)
         if not await made.fetchval(_WRITE, database.part, database.epoch, *given):
             raise stale(database.part, database.epoch)
 

@@ -7,10 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
+from yukta_rx.durability.postgres._arrays import (
+    arrays,
+    long_texts,
+    numbers,
+    texts,
+    texts_or_none,
+    times,
+)
 from yukta_rx.durability.postgres._claim_check import MARK, ClaimCheck, Needed
 from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._writer import Writer
-from yukta_rx.durability.postgres.database import columns
 from yukta_rx.durability.postgres.fence import FENCE, stale
 from yukta_rx.durability.stores.families import CrowdedOut
 from yukta_rx.durability.stores.results import (
@@ -51,7 +58,8 @@ _WRITE: Final = f"""
 WITH fence AS ({FENCE}), put AS (
     INSERT INTO execution_result (part, epoch, execution_id, cursor, result)
     SELECT $1, $2, given.id, given.cursor, given.result
-    FROM fence, unnest($3::text[], $4::bigint[], $5::text[]) AS given (id, cursor, result)
+    FROM fence, unnest($3::text::text[], $4::text::bigint[], $5::text[])
+        AS given (id, cursor, result)
     WHERE given.cursor > coalesce((
         SELECT CASE WHEN ended_at IS NULL THEN last_cursor ELSE 9223372036854775807 END
         FROM execution_results WHERE part = $1 AND execution_id = given.id), 0)
@@ -60,7 +68,8 @@ WITH fence AS ({FENCE}), put AS (
     INSERT INTO execution_results AS known
         (part, epoch, execution_id, last_cursor, ended_at, parent)
     SELECT $1, $2, given.* FROM fence,
-        unnest($6::text[], $7::bigint[], $8::timestamptz[], $9::text[]) AS given
+        unnest($6::text::text[], $7::text::bigint[], $8::text::timestamptz[], $9::text::text[])
+        AS given
     ON CONFLICT (part, execution_id) DO UPDATE SET epoch = excluded.epoch,
         last_cursor = greatest(known.last_cursor, excluded.last_cursor),
         ended_at = excluded.ended_at, parent = excluded.parent
@@ -68,6 +77,10 @@ WITH fence AS ({FENCE}), put AS (
 )
 SELECT count(*) AS fence FROM fence
 """
+
+_ROW_COLUMNS: Final = (texts, numbers, long_texts)
+_RUN_COLUMNS: Final = (texts, numbers, times, texts_or_none)
+"""What the columns are of the rows, and of the runs, that `_WRITE` gets."""
 
 _RUN: Final = """
 SELECT last_cursor, ended_at IS NOT NULL AS ended FROM execution_results
@@ -354,6 +367,6 @@ class PostgresResultStore:
             known.ended_at, known.parent = part.ended_at, part.parent
         told = [(run, known.last, known.ended_at, known.parent) for run, known in runs.items()]
         database = self._database
-        given = (*columns(rows, 3), *columns(told, 4))
+        given = (*arrays(rows, *_ROW_COLUMNS), *arrays(told, *_RUN_COLUMNS))
         if not await made.fetchval(_WRITE, database.part, database.epoch, *given):
             raise stale(database.part, database.epoch)
