@@ -138,7 +138,8 @@ class Tracker:
             await asyncio.wait([self._consumer])
             self._tasks.cancel()
             await self._tasks.ended()
-        self._publish_all()
+        self._apply_all()
+        self._publish(len(self._backlog.outbox))
         self._tracing.close()
         self._stopped = True
         for shelf in (self._runs, self._results, self._logs, self._progress):
@@ -407,10 +408,6 @@ class Tracker:
         about = log_fields(event.execution_id, event.node_id)
         log.exception("an event could not be handed on and is lost: %r", event, extra=about)
         self.losses.dropped("state", "defect", event)
-
-    def _publish_all(self) -> None:
-        self._apply_all()
-        self._publish(len(self._backlog.outbox))
 
     # -- log lines
 
