@@ -1,4 +1,4 @@
-"""A way to the database on which answers get lost: what was done is done, and nobody hears it."""
+"""A way to the database on which answers get lost, or come late: what was done is done."""
 
 from __future__ import annotations
 
@@ -13,6 +13,19 @@ READY = b"Z\x00\x00\x00\x05I"
 """How an answer ends that leaves no transaction open."""
 
 
+class Held:
+    """An answer that comes late.
+
+    Attributes:
+        given: set when the database has given it: what was asked is done.
+        go: set it to let the answer go on.
+    """
+
+    def __init__(self) -> None:
+        self.given = asyncio.Event()
+        self.go = asyncio.Event()
+
+
 class Lossy:
     """A proxy for the server of an address, as an async context.
 
@@ -24,6 +37,7 @@ class Lossy:
     def __init__(self, url: str) -> None:
         self._there = urlsplit(url)
         self._marks: list[bytes] = []
+        self._late: list[tuple[bytes, Held]] = []
         self._working: set[asyncio.Task[None]] = set()
         self.url = ""
         self.lost = 0
@@ -44,6 +58,12 @@ class Lossy:
     def lose(self, said: str) -> None:
         """Keep the next answer with these words (`COMMIT`) back, and cut the connection."""
         self._marks.append(said.encode() + b"\0")
+
+    def hold(self, said: str) -> Held:
+        """Keep the next answer with these words back until it is let go."""
+        held = Held()
+        self._late.append((said.encode() + b"\0", held))
+        return held
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.current_task()
@@ -77,5 +97,9 @@ class Lossy:
                     self._marks.remove(mark)
                     self.lost += 1
                     return
+            for one in [late for late in self._late if late[0] in data]:
+                self._late.remove(one)
+                one[1].given.set()
+                await one[1].go.wait()
             writer.write(data)
             await writer.drain()

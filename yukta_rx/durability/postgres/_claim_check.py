@@ -5,6 +5,7 @@ Features: DUR-02, DUR-04.
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -60,17 +61,22 @@ class ClaimCheck(ClaimsApart[PostgresBlobStore]):
             AND NOT EXISTS (SELECT FROM {needed.table} AS kept
                 WHERE kept.part = $1 AND kept.execution_id = {needed.run})
         """
-        self._writing: set[str] = set()
+        self._writing: Counter[str] = Counter()
         """Owners whose rows are on their way."""
+        self._spared: set[str] = set()
+        """Those that were so at any time since the last `sweep` began."""
 
     @contextmanager
     def writing(self, run: str) -> Iterator[None]:
         """What is kept for a run meanwhile is needed, though no row says so yet."""
-        self._writing.add(run)
+        self._writing[run] += 1
+        self._spared.add(run)
         try:
             yield
         finally:
-            self._writing.discard(run)
+            self._writing[run] -= 1
+            if not self._writing[run]:
+                del self._writing[run]
 
     async def owned(self, runs: Iterable[str]) -> list[str]:
         """The owners that have something apart for some runs."""
@@ -92,6 +98,8 @@ class ClaimCheck(ClaimsApart[PostgresBlobStore]):
         """
         if self._blobs is None:
             return
+        # Rows that come once the database has looked are not in what it answers.
+        self._spared = set(self._writing)
         found = await self._database.fetch(self._orphans, self._database.part, self._store)
         gone = [named(row["run"]) for row in found]
-        await self.forget(*(run for run in gone if run not in self._writing))
+        await self.forget(*(run for run in gone if run not in self._spared))
