@@ -8,10 +8,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.contract.checkpoints import mark
 from tests.contract.execution_log import started
 from tests.durability.lossy import Lossy
-from tests.durability.test_postgres_claim_check import LARGE, TheLog, opened, same
+from tests.durability.test_postgres_claim_check import (
+    LARGE,
+    LIMIT,
+    POOL,
+    TEXT,
+    TheLog,
+    opened,
+    same,
+)
+from yukta_rx.durability.postgres.blobs import PostgresBlobStore
+from yukta_rx.durability.postgres.checkpoints import PostgresNodeCheckpointStore
 from yukta_rx.durability.postgres.database import Database
+from yukta_rx.durability.stores.blobs import Owner
+from yukta_rx.durability.stores.checkpoints import CheckpointRow
+from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.model.claim import Claim
+from yukta_rx.model.message import Message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,3 +60,40 @@ async def test_a_start_that_is_written_while_others_are_let_go_keeps_its_payload
         await sweeping
 
         assert same((await store.start_of("run")).payload, LARGE)
+
+
+async def test_a_payload_that_is_missing_leaves_no_other_of_its_run_without_an_owner(
+    postgres: Database,
+) -> None:
+    blobs = PostgresBlobStore(postgres, POOL.call)
+    store = PostgresNodeCheckpointStore(postgres, blobs=blobs, claim_bytes=LIMIT)
+    await store.start()
+    source = Owner("checkpoints", "source")
+    kept = await blobs.put(source, TEXT)
+    there = Claim(kept.sha256, kept.size, owner="source")
+    gone = Claim("0" * 64, LIMIT + 1, owner="source")
+    for number, claim in enumerate((there, gone)):
+        store.append("new", "node", CheckpointRow.of([(None, Message.of(claim, id=f"m{number}"))]))
+    await mark(store, "new", "node")
+    await blobs.forget(source)
+
+    rows = store.read("new", "node")
+    first = await anext(rows)
+    assert same(first.batches[0][1][0].payload, LARGE)
+    with pytest.raises(StoreUnavailableError, match=f"blob {'0' * 64}"):
+        await anext(rows)
+    await store.close()
+
+
+async def test_what_is_shared_gets_its_owner_although_something_else_is_missing(
+    postgres: Database,
+) -> None:
+    blobs = PostgresBlobStore(postgres, POOL.call)
+    old, new = Owner("results", "old"), Owner("results", "new")
+    kept = await blobs.put(old, TEXT)
+
+    with pytest.raises(StoreUnavailableError, match="is missing") as refused:
+        await blobs.share(new, (kept.sha256, "0" * 64))
+    await blobs.forget(old)
+    assert refused.value.members["sha256"] == "0" * 64
+    assert await blobs.get(kept) == TEXT

@@ -172,23 +172,31 @@ class PostgresBlobStore:
         Raises:
             StoreUnavailableError: it is missing, or the database gives no answer.
         """
-        await self._database.write(lambda made: self.share_with(made, owner, hashes))
+        _complain(await self._database.write(lambda made: self._shared(made, owner, hashes)))
 
     async def share_with(self, made: Connection, owner: Owner, hashes: Iterable[str]) -> None:
         """Keep what is kept already for one more owner.
 
         Raises:
-            StoreUnavailableError: it is missing.
+            StoreUnavailableError: some is missing; what is there has the owner all the same.
         """
-        part, wanted = self._database.part, sorted(set(hashes))
-        found: Sequence[Any] = await made.fetch(_LOCK, part, wanted)
-        there = {row["sha256"] for row in found}
-        for sha256 in wanted:
-            if sha256 not in there:
-                raise StoreUnavailableError(f"blob {sha256} is missing", sha256=sha256)
-        await made.execute(_OWN, part, self._database.epoch, *_columns(owner), wanted)
+        _complain(await self._shared(made, owner, hashes))
+
+    async def _shared(self, made: Connection, owner: Owner, hashes: Iterable[str]) -> Sequence[str]:
+        """Let what is there have one more owner; what is missing."""
+        part, wanted = self._database.part, set(hashes)
+        found: Sequence[Any] = await made.fetch(_LOCK, part, sorted(wanted))
+        there = [row["sha256"] for row in found]
+        await made.execute(_OWN, part, self._database.epoch, *_columns(owner), there)
+        return sorted(wanted.difference(there))
 
 
 def _columns(owner: Owner) -> tuple[str, str]:
     """How an owner stands in its table."""
     return owner.store, stored(owner.run)
+
+
+def _complain(missing: Sequence[str]) -> None:
+    """Raise an error that names the first of what is missing, if anything is."""
+    if missing:
+        raise StoreUnavailableError(f"blob {missing[0]} is missing", sha256=missing[0])
