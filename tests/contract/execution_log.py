@@ -177,6 +177,24 @@ class ExecutionLogContract:
         assert sorted(kept) == [*newest, "other", "root"]
         assert gone == CHILDREN * 2
 
+    async def test_L2_what_a_child_started_goes_with_it_and_is_counted(self, store: Any) -> None:
+        await store.append_start(started("root"))
+        await store.append_start(started("child", parent="root"))
+        await store.append([finished("child")])
+        await store.append_start(started("deep", parent="child"))
+        await store.append_start(started("deeper", parent="deep"))
+        await store.append([finished("deeper"), finished("deep")])
+        before = crowded_out()
+        for n in range(CHILDREN - 2):
+            await store.append_start(started(f"c{n}", parent="root"))
+            await store.append([finished(f"c{n}")])
+        await compacted(store)
+        kept = {run.started.execution_id for run in await store.runs()}
+        gone = crowded_out() - before
+
+        assert kept == {"root", *(f"c{n}" for n in range(CHILDREN - 2))}
+        assert gone == 3
+
     async def test_L2_of_streams_that_are_no_run_the_newest_entries_are_kept(
         self, store: Any
     ) -> None:

@@ -23,7 +23,7 @@ from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.execution_log import FileExecutionLogStore
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
 from yukta_rx.durability.stores.execution_log import StreamMark, streams_to_drop
-from yukta_rx.durability.stores.families import Member, let_go
+from yukta_rx.durability.stores.families import LetGo, Member, let_go
 from yukta_rx.errors import BadRequestError, UnserialisablePayloadError
 from yukta_rx.model.execution_log import (
     EVENTS,
@@ -195,16 +195,18 @@ def test_a_child_stays_if_its_root_does_and_there_is_room(
     parents = {run.name: run.parent for run in family}
     gone, crowded = let_go(family, roots, children, orphans=orphans)
 
-    def head(name: str) -> str | None:
-        """The root of a run; None if that is not there."""
+    def above(name: str | None) -> list[str]:
+        """A run, and those above it that are there."""
         seen = []
         while name in parents and name not in seen:
             seen.append(name)
-            parent = parents[name]
-            if parent is None:
-                return name
-            name = parent
-        return None
+            name = parents[name]
+        return seen
+
+    def head(name: str) -> str | None:
+        """The root of a run; None if that is not there."""
+        last = above(name)[-1]
+        return last if parents[last] is None else None
 
     heads = [run.name for run in family if run.parent is None]
     newest = heads[max(0, len(heads) - roots) :]
@@ -219,12 +221,28 @@ def test_a_child_stays_if_its_root_does_and_there_is_room(
         run.name for run in below if (head(run.name) in gone if head(run.name) else not orphans)
     }
     left = [run for run in below if run.name not in goes]
-    room = {run.name for run in left[max(0, len(left) - children) :]}
-    expected = {run.name for run in below if run.name in goes or run.name not in room}
-    assert {name for name in gone if parents[name] is not None} == {
-        run.name for run in below if run.name in expected and not run.stays
+    many = {run.name for run in left[: max(0, len(left) - children)] if not run.stays}
+    if not orphans:
+        many |= {run.name for run in left if many.intersection(above(run.name)) and not run.stays}
+    assert {name for name in gone if parents[name] is not None} == many | {
+        run.name for run in below if run.name in goes and not run.stays
     }
-    assert crowded == sum(not run.stays and run.name not in room for run in left)
+    assert crowded == len(many)
+
+
+@given(FAMILIES, st.integers(0, 4), st.integers(0, 4), st.booleans())
+def test_what_stays_stays_the_next_time_if_nothing_came(
+    runs: list[tuple[str, str | None, bool]], roots: int, children: int, orphans: bool
+) -> None:
+    family = [
+        # No store that keeps orphans has runs that may not go.
+        Member(name, n, parent, stays and not orphans)
+        for n, (name, parent, stays) in enumerate(runs)
+    ]
+    gone = set(let_go(family, roots, children, orphans=orphans).names)
+    left = [run for run in family if run.name not in gone]
+
+    assert let_go(left, roots, children, orphans=orphans) == LetGo([], 0)
 
 
 def made(kind: type[Any]) -> Any:

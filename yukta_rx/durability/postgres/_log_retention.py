@@ -107,8 +107,7 @@ class LogRetention:
         crowded = await self._database.fetchval(NEWEST_CHILD, part, self._children)
         if crowded is not None:
             gone = await self._step(DROP_CHILDREN, crowded, whole=RUNS_PER_STEP)
-            self._crowded_out.add(gone)
-            await self._step(DROP_ORPHANS, whole=1)
+            self._crowded_out.add(gone + await self._step(DROP_ORPHANS, whole=1))
         for stream in sorted(STREAMS):
             kept = await self._database.fetchval(OLDEST_ENTRY, part, stream, self._retained - 1)
             if kept is not None:

@@ -64,8 +64,8 @@ class ExecutionLogStore(Protocol):
             place on; `seq` grows.
         L2. A run without an end is never dropped. Every other one that no run started, a root, is
             kept at least until `retained` other roots are newer; one that a run started, a child,
-            is kept as long as its root is, unless so many `children` are newer. One that goes for
-            that is counted.
+            is kept as long as its root is, unless so many `children` are newer, or the child goes
+            that started it. Those that go for that are counted.
         L3. When a write has returned, `read` and `runs` show it; on a durable store it also
             survives the process.
         L4. A failure raises; no answer is never taken for "there is nothing".

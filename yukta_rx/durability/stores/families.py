@@ -36,7 +36,8 @@ class LetGo(NamedTuple):
 
     Attributes:
         names: the runs.
-        crowded: how many of them are children of a run that stays, and went for their number.
+        crowded: how many of them are below a run that stays, and went for the number of children,
+            or with one that did.
     """
 
     names: list[str]
@@ -47,7 +48,8 @@ def let_go(runs: Iterable[Member], roots: int, children: int, *, orphans: bool =
     """Which runs are no longer kept.
 
     So many of the newest roots stay, whatever they started, and so many of the newest children
-    beside them. A child goes with its root.
+    beside them. A child goes with its root. Where orphans go, too, those below a child that is too
+    many go at once: the next time nobody would know that their root stays.
 
     Args:
         runs: all that are kept.
@@ -62,7 +64,8 @@ def let_go(runs: Iterable[Member], roots: int, children: int, *, orphans: bool =
         run.name for place, run in enumerate(heads) if (place >= roots or run.old) and not run.stays
     )
     dropped = set(gone)
-    place = crowded = 0
+    crowded: set[str] = set()
+    place = 0
     for run in newest:
         if run.parent is None:
             continue
@@ -71,8 +74,14 @@ def let_go(runs: Iterable[Member], roots: int, children: int, *, orphans: bool =
         if run.stays or not (goes or place > children):
             continue
         gone[run.name] = None
-        crowded += not goes
-    return LetGo(list(gone), crowded)
+        if not goes:
+            crowded.add(run.name)
+    if crowded and not orphans:
+        below = [run for run in newest if run.parent is not None and not run.stays]
+        follow = {run.name for run in below if _follows(run, known, crowded, orphans=True)}
+        crowded |= follow.difference(gone)
+        gone |= dict.fromkeys(follow)
+    return LetGo(list(gone), len(crowded))
 
 
 def _follows(run: Member, known: Mapping[str, Member], dropped: set[str], orphans: bool) -> bool:
