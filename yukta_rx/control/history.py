@@ -13,13 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Mapping
-from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import msgspec
 
+from yukta_rx.control.log_events import interrupted, key_of, start_event, writable
 from yukta_rx.control.queries import Page
 from yukta_rx.errors import (
     IdempotencyKeyReusedError,
@@ -29,7 +28,6 @@ from yukta_rx.errors import (
     UnserialisablePayloadError,
     YuktaError,
 )
-from yukta_rx.model.codec import canonical
 from yukta_rx.model.execution_log import (
     ORPHANS,
     SCHEDULER,
@@ -43,7 +41,6 @@ from yukta_rx.model.execution_log import (
     RunStarted,
 )
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.observe.frames import showable
 from yukta_rx.observe.write_behind import Linger
 from yukta_rx.streams.aio import Tasks
 
@@ -57,6 +54,9 @@ if TYPE_CHECKING:
     from yukta_rx.model.events import ExecutionEvent
     from yukta_rx.streams.clock import LoopClock
 
+Scope: TypeAlias = tuple[str, str, str]
+"""Session, workflow and key."""
+
 log = logging.getLogger(__name__)
 
 BATCH: Final = 100
@@ -68,6 +68,9 @@ WAITING: Final = 10_000
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 """Seconds between attempts at a write that failed: doubled from the first to the longest."""
+
+UNHEARD: Final = 1000
+"""Starts of which it may be unknown whether they are written; beyond it none is tried."""
 
 CLOSING: Final = 5.0
 """Seconds that a shutdown waits for what is not written yet."""
@@ -94,6 +97,8 @@ class History:
         self._waiting: deque[LogEvent] = deque()
         self._open: set[str] = set()
         self._keyed: dict[str, IdempotencyKey] = {}
+        self._unheard: dict[str, Scope | None] = {}
+        """Starts, and the scopes of their keys, of which the store did not say that it has them."""
         self._ending: set[str] = set()
         self._put = self._tried = 0
         self._watchers: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -153,25 +158,30 @@ class History:
         event = start_event(plan, self._clock)
         key = None
         if plan.request.idempotency_key is not None and key_ttl is not None:
-            key = _key(plan, event, key_ttl)
-            # One that was set free must be so.
-            await self.settled()
+            key = key_of(plan, event, key_ttl)
+            await self._set_free(key.scope)
+        if len(self._unheard) >= UNHEARD:
+            raise _no_answer()
         # Known before it is written: whoever gives up meanwhile says its end behind it.
         self._open.add(event.execution_id)
         if key is not None:
             self._keep(key)
         try:
             known = await self._store.append_start(event, key)
-        except YuktaError as error:
+        except UnserialisablePayloadError:
             self._unwritten(event)
-            if not isinstance(error, UnserialisablePayloadError):
-                self._failed("run", error)
             raise
-        except Exception as error:
+        except StaleLeaderError as error:
             self._unwritten(event)
             self._failed("run", error)
-            detail = "the execution log gives no answer, so nothing can be started"
-            raise StoreUnavailableError(detail, retry_after=1) from error
+            raise
+        except Exception as error:
+            self._failed("run", error)
+            told = error if isinstance(error, YuktaError) else _no_answer()
+            self._lost(event, told)
+            if told is error:
+                raise
+            raise told from error
         if known is None:
             self.on_start(event)
             return None
@@ -186,6 +196,25 @@ class History:
         """There is no such start, and no such key."""
         self._open.discard(event.execution_id)
         self._keyed.pop(event.execution_id, None)
+
+    def _lost(self, event: RunStarted, error: YuktaError) -> None:
+        """Nobody knows whether there is such a start; if there is, it has ended, its key is free.
+
+        The end comes last: it is with that that the start is forgotten here.
+        """
+        execution_id = event.execution_id
+        key = self._keyed.get(execution_id)
+        self._unheard[execution_id] = None if key is None else key.scope
+        self.release(execution_id)
+        self.ended(execution_id, TaskStatus.ERROR, error)
+
+    async def _set_free(self, scope: Scope) -> None:
+        """Wait until a key that was set free is so in the log."""
+        await self.settled()
+        if scope in self._unheard.values():
+            await self._tried_all()
+            if scope in self._unheard.values():
+                raise _no_answer()
 
     def _keep(self, key: IdempotencyKey) -> None:
         """Remember a key until it expires, or its start fails."""
@@ -206,9 +235,11 @@ class History:
             )
         )
 
-    def reopen(self, execution_id: str) -> None:
-        """Go on with a run whose start an earlier server wrote, and which has not begun."""
+    def reopen(self, execution_id: str, key: IdempotencyKey | None) -> None:
+        """Go on with a start that an earlier server wrote, with its key, and that has not begun."""
         self._open.add(execution_id)
+        if key is not None:
+            self._keep(key)
 
     def release(self, execution_id: str) -> None:
         """Set the key free that a start was written with which has failed."""
@@ -256,7 +287,7 @@ class History:
         if event.execution_id in self._open:
             self._open.remove(event.execution_id)
             self._ending.add(event.execution_id)
-            self.note(_interrupted(event) if event.status is TaskStatus.ABORTED else event)
+            self.note(interrupted(event) if event.status is TaskStatus.ABORTED else event)
             self.on_end(event.execution_id, event.status)
 
     def _node(self, event: ExecutionEvent) -> None:
@@ -309,7 +340,7 @@ class History:
             self._urgent = False
             batch = list(islice(self._waiting, BATCH))
             try:
-                await self._append(batch)
+                written = await self._append(batch)
             except StaleLeaderError as error:
                 self._give_up(error)
                 return
@@ -319,33 +350,45 @@ class History:
                 await self._clock.sleep(pause)
                 pause = min(LONGEST_PAUSE, pause * 2)
                 continue
+            if written and self.failing:
+                log.warning("the execution log is written again")
+                self.failing = False
             self._written(batch)
             pause = FIRST_PAUSE
 
-    async def _append(self, batch: list[LogEvent]) -> None:
+    async def _append(self, batch: list[LogEvent]) -> bool:
+        """Write a batch; False if there was nothing to write."""
+        if self._unheard and not (batch := await self._there(batch)):
+            return False
         if self.before_end is not None and any(isinstance(one, RunFinished) for one in batch):
             await self.before_end()
         try:
             await self._store.append(batch)
         except UnserialisablePayloadError:
             # Only what a plugin or a client said can be so; a mark stands in its place.
-            await self._store.append([_writable(event) for event in batch])
+            await self._store.append([writable(event) for event in batch])
+        return True
+
+    async def _there(self, batch: list[LogEvent]) -> list[LogEvent]:
+        """The events of a batch without those of starts that turn out not to be written."""
+        names = {event.execution_id for event in batch} & self._unheard.keys()
+        missing = {name for name in names if not await self._store.read(name, limit=1)}
+        return [event for event in batch if event.execution_id not in missing]
 
     def _give_up(self, error: StaleLeaderError) -> None:
         """Another server owns the log: what waits would be refused for ever."""
         log.error("%d events are not written: %s", len(self._waiting), error)
         self._over, self.failing = True, False
         self._waiting.clear()
+        self._unheard.clear()
         self._tell(self._put)
 
     def _written(self, batch: list[LogEvent]) -> None:
-        if self.failing:
-            log.warning("the execution log is written again")
-        self.failing = False
         for event in batch:
             self._waiting.popleft()
             if isinstance(event, RunFinished | RunAborted):
                 self._ending.discard(event.execution_id)
+                self._unheard.pop(event.execution_id, None)
         self._tell(self._put - len(self._waiting))
 
     def _failed_batch(self, batch: list[LogEvent], error: Exception) -> None:
@@ -396,7 +439,12 @@ class History:
 
     async def settled(self) -> None:
         """Return once all that was said so far is written; at once while writes fail."""
-        if self._tried < self._put and not self.failing:
+        if not self.failing:
+            await self._tried_all()
+
+    async def _tried_all(self) -> None:
+        """Return once it was tried to write all that was said so far."""
+        if self._tried < self._put:
             watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._watchers.append((self._put, watcher))
             self._linger.hurry()
@@ -446,54 +494,6 @@ _WRITERS: Final = {
 }
 
 
-def _interrupted(event: RunFinished) -> RunAborted:
-    """The end of a run that a shutdown cut off: the same as if the server had died."""
-    reason = (event.error or {}).get("detail", "the server was shut down while it ran")
-    return RunAborted(execution_id=event.execution_id, time=event.time, reason=reason)
-
-
-def start_event(plan: Plan, clock: LoopClock) -> RunStarted:
-    """The start of a run as the log keeps it."""
-    asked, about = plan.request, plan.about
-    return RunStarted(
-        execution_id=plan.execution_id,
-        time=clock.wall(),
-        session_id=asked.session_id,
-        workflow_id=asked.workflow_id,
-        definition_version=plan.prepared.version,
-        payload=asked.payload,
-        actor=asked.actor,
-        via=asked.via,
-        lineage=plan.lineage or plan.execution_id,
-        options=plan.options.model_dump(mode="json", by_alias=True),
-        labels=dict(asked.labels),
-        step_mode=asked.step_mode,
-        breakpoints=tuple({"nodeId": p.node_id, **p.arguments()} for p in plan.breakpoints),
-        depth=about.get("depth", 0),
-        parent_execution_id=about.get("parentExecutionId"),
-        resumed_from=about.get("resumedFrom"),
-        restarted_from=about.get("restartedFrom"),
-    )
-
-
-def _key(plan: Plan, event: RunStarted, ttl: timedelta) -> IdempotencyKey:
-    return IdempotencyKey(
-        execution_id=event.execution_id,
-        time=event.time,
-        session_id=event.session_id,
-        workflow_id=event.workflow_id,
-        key=plan.request.idempotency_key or "",
-        fingerprint=sha256(canonical(plan.request.body())).hexdigest(),
-        expires_at=event.time + ttl,
-    )
-
-
-def _writable(event: LogEvent) -> LogEvent:
-    """The event with a mark in place of each part that JSON cannot say."""
-    changed = {
-        name: showable(value)
-        for name in event.__struct_fields__
-        if isinstance(value := getattr(event, name), str | Mapping)
-        and not isinstance(value, TaskStatus)
-    }
-    return msgspec.structs.replace(event, **changed)
+def _no_answer() -> StoreUnavailableError:
+    detail = "the execution log gives no answer, so nothing can be started"
+    return StoreUnavailableError(detail, retry_after=1)

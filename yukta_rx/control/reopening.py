@@ -14,9 +14,9 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.control.continuation import Continuation
-from yukta_rx.control.start_request import StartRequest
+from yukta_rx.control.start_request import StartRequest, asked_in
 from yukta_rx.durability.recovery import recover
-from yukta_rx.errors import RejectedError, YuktaError
+from yukta_rx.errors import RejectedError, StoreUnavailableError, YuktaError
 from yukta_rx.model.events import ExecutionEvent
 from yukta_rx.model.execution_log import ControlApplied, RunAborted, RunFinished, RunStarted
 from yukta_rx.model.status import TaskStatus
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
     from yukta_rx.control.restart import Restarts
     from yukta_rx.control.resume import Resumes
+    from yukta_rx.control.start_request import TakenUp
     from yukta_rx.control.starter import Starter
     from yukta_rx.definitions.service import DefinitionService
     from yukta_rx.durability.recovery import Recovered
     from yukta_rx.durability.stores.execution_log import ExecutionLogStore, LoggedRun
     from yukta_rx.durability.stores.queued_starts import QueuedStart, QueuedStartStore
+    from yukta_rx.model.execution_log import IdempotencyKey
     from yukta_rx.observe.results import ResultStore
     from yukta_rx.observe.tracker import Tracker
     from yukta_rx.streams.clock import LoopClock
@@ -41,6 +43,9 @@ AT_ONCE: Final = 8
 
 MOST: Final = 10
 """Resumes of one piece of work that are made without being asked: it may be what crashes."""
+
+LONGEST_PAUSE: Final = 60.0
+"""Seconds until the next attempt at a resume: doubled up to this while a store gives no answer."""
 
 _ABORTED: Final = TaskStatus.ABORTED
 
@@ -101,10 +106,7 @@ class Reopening:
         self._show(found)
         before = [run for run in found.ended if run.started.execution_id not in found.aborted]
         await self._close_results(before, known=False)
-        for start, run in found.queued:
-            # First, so that a start which cannot wait any more is known to have ended.
-            self._resumes.waits(run.started)
-            await self._take_back(start)
+        await self._take_all_back(found)
         self._starter.scheduler.refill()
         if found.aborted or found.queued:
             log.warning(
@@ -161,45 +163,73 @@ class Reopening:
 
     # -- starts that waited
 
-    async def _take_back(self, start: QueuedStart) -> None:
+    async def _take_all_back(self, found: Recovered) -> None:
+        if not found.queued:
+            return
+        known = await self._events.idempotency_keys(self._clock.wall())
+        keys = {key.execution_id: key for key in known}
+        try:
+            for start, run in found.queued:
+                # First, so that a start which cannot wait any more is known to have ended.
+                self._resumes.waits(run.started)
+                await self._take_back(start, run.started, keys.get(start.execution_id))
+        except BaseException:
+            # Those that wait already do so in the store, for the next attempt to open it.
+            self._starter.scheduler.close()
+            raise
+
+    async def _take_back(
+        self, start: QueuedStart, run: RunStarted, key: IdempotencyKey | None
+    ) -> None:
+        execution_id, history = start.execution_id, self._starter.history
+        history.reopen(execution_id, key)
         try:
             await self._starter.take_back(start, await self._request(start))
         except YuktaError as error:
-            log.warning("start %s cannot go on waiting: %s", start.execution_id, error)
-            self._starter.history.reopen(start.execution_id)
-            self._starter.history.ended(start.execution_id, TaskStatus.ERROR, error)
-            await self._queue.remove(start.execution_id)
+            if _passes(error):
+                raise
+            log.warning("start %s cannot go on waiting: %s", execution_id, error)
+            self._tracker.restore(run, None)
+            self._results.channel(execution_id, run.session_id)
+            self._tracker.dismiss(execution_id, TaskStatus.ERROR, error)
+            history.ended(execution_id, TaskStatus.ERROR, error)
+            history.release(execution_id)
+            # With neither a row nor an end it would be a run that a crash cut off.
+            await history.settled()
+            if history.recorded(execution_id):
+                await self._queue.remove(execution_id)
 
     async def _request(self, start: QueuedStart) -> StartRequest:
         """What was asked for, pinned to the form of the workflow that it was asked of."""
-        asked = (await self._queue.opened(start)).request
+        asked = asked_in(await self._queue.opened(start))
         return StartRequest(
             session_id=start.session_id,
             workflow_id=start.workflow_id,
-            payload=asked["payload"],
-            labels=asked["labels"],
-            step_mode=asked["stepMode"],
-            breakpoints=asked["breakpoints"],
-            options=asked["options"],
-            idempotency_key=asked["idempotencyKey"],
-            actor=asked["actor"],
-            via=asked["via"],
-            traceparent=asked["traceparent"],
-            continuation=await self._continuation(start, asked.get("continuation")),
+            payload=asked.payload,
+            labels=asked.labels,
+            step_mode=asked.step_mode,
+            breakpoints=asked.breakpoints,
+            options=asked.options,
+            idempotency_key=asked.idempotency_key,
+            actor=asked.actor,
+            via=asked.via,
+            traceparent=asked.traceparent,
+            continuation=await self._continuation(start, asked.continuation),
         )
 
-    async def _continuation(self, start: QueuedStart, asked: Any) -> Continuation:
+    async def _continuation(self, start: QueuedStart, asked: TakenUp | None) -> Continuation:
         ids = start.session_id, start.workflow_id
         record = await self._definitions.of_content(*ids, start.definition_version)
         definition, folder = record.definition, record.base_dir or self._definitions.base_dir
         if asked is None:
             return Continuation(source=None, definition=definition, base_dir=folder)
-        source = asked["source"]
-        if asked["type"] == "Recover":
-            return await self._resumes.again(source, definition, folder, asked["rerun"])
-        if asked["type"] == "RestartFromNode":
-            return await self._restarts.again(source, asked["nodeId"], definition, folder)
-        return Continuation(source=source, definition=definition, base_dir=folder, asked=asked)
+        source = asked.source
+        if asked.type == "Recover":
+            return await self._resumes.again(source, definition, folder, asked.rerun)
+        if asked.type == "RestartFromNode":
+            return await self._restarts.again(source, asked.node_id, definition, folder)
+        again = {"type": asked.type}
+        return Continuation(source=source, definition=definition, base_dir=folder, asked=again)
 
     # -- interrupted runs
 
@@ -228,6 +258,7 @@ class Reopening:
         recover_one: Callable[[str], Awaitable[Any]],
         turns: asyncio.Semaphore,
     ) -> None:
+        pause = 1.0
         while True:
             async with turns:
                 try:
@@ -237,21 +268,28 @@ class Reopening:
                         return
                     await recover_one(execution_id)
                 except RejectedError as error:
-                    pause = min(60.0, max(1.0, error.retry_after or 1.0))
+                    # There is no room yet, and no queue to wait in.
+                    wait = max(1.0, error.retry_after or 1.0)
                 except YuktaError as error:
-                    log.warning("run %s is not resumed: %s", execution_id, error)
-                    return
+                    if not _passes(error):
+                        log.warning("run %s is not resumed: %s", execution_id, error)
+                        return
+                    log.warning("run %s is resumed later: %s", execution_id, error)
+                    wait, pause = pause, pause * 2
                 else:
                     return
-            # There is no room yet, and no queue to wait in.
-            await self._clock.sleep(pause)
+            await self._clock.sleep(min(LONGEST_PAUSE, wait))
 
     async def _was_stopped(self, execution_id: str) -> bool:
         """Whether a stop was acknowledged that the run did not come to the end of."""
-        return any(
-            type(entry.event) is ControlApplied and entry.event.command == "StopWorkflow"
-            for entry in await self._events.read(execution_id)
-        )
+        after = 0
+        while entries := await self._events.read(execution_id, after):
+            after = entries[-1].seq
+            for entry in entries:
+                event = entry.event
+                if type(event) is ControlApplied and event.command == "StopWorkflow":
+                    return True
+        return False
 
     def ended(self, execution_id: str, status: TaskStatus) -> None:
         """A run has ended: what the run emitted that it resumed may be forgotten."""
@@ -263,3 +301,8 @@ class Reopening:
         """Resume nothing more."""
         self._tasks.cancel()
         await self._tasks.ended()
+
+
+def _passes(error: YuktaError) -> bool:
+    """Whether a store gave no answer; one that names a blob knows that it is gone or damaged."""
+    return isinstance(error, StoreUnavailableError) and "sha256" not in error.members

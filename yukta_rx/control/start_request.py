@@ -9,8 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from yukta_rx.durability.stores.queued_starts import QueuedStart
 from yukta_rx.engine.replay import NO_REPLAY, Replay
+from yukta_rx.errors import BadInputError
 from yukta_rx.model.trace_context import TRACEPARENT
 
 if TYPE_CHECKING:
@@ -140,6 +143,43 @@ class Plan:
             queued_at=queued_at,
             request={**asked.body(), **own},
         )
+
+
+class TakenUp(msgspec.Struct, frozen=True, rename="camel"):
+    """What a start that waits says of the run that it takes up; see `Continuation.asked`."""
+
+    type: str
+    source: str
+    node_id: str = ""
+    rerun: bool = False
+
+
+class Asked(msgspec.Struct, frozen=True, rename="camel"):
+    """The request in the row of a start that waits, which another version may have written."""
+
+    payload: Any
+    labels: dict[str, str] = {}
+    step_mode: bool = False
+    breakpoints: tuple[dict[str, Any], ...] = ()
+    options: dict[str, Any] | None = None
+    idempotency_key: str | None = None
+    actor: str = "anonymous"
+    via: str = "REST"
+    traceparent: str | None = None
+    continuation: TakenUp | None = None
+
+
+def asked_in(start: QueuedStart) -> Asked:
+    """What was asked for, as `Plan.queued` wrote it down.
+
+    Raises:
+        BadInputError: the row has no such request.
+    """
+    try:
+        return msgspec.convert(start.request, Asked)
+    except msgspec.ValidationError as error:
+        told = f"the request of queued start {start.execution_id} cannot be read: {error}"
+        raise BadInputError(told) from error
 
 
 def about_run(asked: StartRequest, descent: Descent) -> dict[str, Any]:

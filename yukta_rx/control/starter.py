@@ -171,7 +171,6 @@ class Starter:
         """
         execution_id = start.execution_id
         plan = await self._planner.plan(request, execution_id=execution_id)
-        self.history.reopen(execution_id)
         ticket = self.scheduler.readmit(
             start, lambda status, error: self._outlets.dismiss(execution_id, status, error)
         )
