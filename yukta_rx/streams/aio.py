@@ -181,8 +181,12 @@ class AsyncStage(WorkerStage):
         self.again: tuple[Edge, list[Any]] | None = None  # see `streams.in_hand`
 
     def run(self) -> None:
-        """Grant a batch; or, while a call is suspended, pass on what it left behind."""
-        if self.busy and self.flushed < 0 and not self.ended:
+        """Grant a batch, if there is one; while a call is suspended, pass on what it left behind."""
+        if not self.busy:
+            begun = self.task is not None and self.again is None and not self.prelude
+            if begun and not self.more():
+                return
+        elif self.flushed < 0 and not self.ended:
             self.steer = True
             self.flushed = len(self.chunk)
             chunk, self.chunk[:] = self.chunk[:], []
