@@ -423,13 +423,14 @@ async def held_up(store: FileNodeCheckpointStore) -> AsyncIterator[None]:
 async def test_what_was_handed_over_before_a_failure_was_known_fails_too(tmp_path: Path) -> None:
     store = await opened(tmp_path)
     await mark(store, "run", "a", number(1))
-    async with full_after(tmp_path, 1000), held_up(store):
-        store.append("run", "b", row_of(5000))
-        between = asyncio.ensure_future(store._flushed())
-        await asyncio.sleep(0)
-        behind = store.mark_complete("run", "c", number(2))
-        await asyncio.sleep(0)
-    await between
+    async with full_after(tmp_path, 1000):
+        async with held_up(store):
+            store.append("run", "b", row_of(5000))
+            between = asyncio.ensure_future(store._flushed())
+            await asyncio.sleep(0)
+            behind = store.mark_complete("run", "c", number(2))
+            await asyncio.sleep(0)
+        await between
 
     assert behind is not None
     with pytest.raises(StoreUnavailableError, match="File too large"):
@@ -755,10 +756,13 @@ async def test_a_waiter_that_is_cancelled_takes_nobody_with_it(tmp_path: Path) -
     store = await opened(tmp_path)
     one = store.mark_complete("run", "a", number(1))
     other = store.mark_complete("run", "a", number(1))
-    assert isinstance(one, asyncio.Future)
+    assert one is not None
     assert other is not None
-    one.cancel()
+    waiting = asyncio.ensure_future(one)
+    await asyncio.sleep(0)
+    waiting.cancel()
     await other
+    assert waiting.cancelled()
 
     assert await numbers_of(store, "run", "a") == [1]
     await store.close()

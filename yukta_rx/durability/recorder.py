@@ -21,6 +21,7 @@ from yukta_rx.durability.stores.checkpoints import (
     WRITE_FAILED,
     CheckpointRow,
 )
+from yukta_rx.durability.stores.writing import Writing
 from yukta_rx.errors import YuktaError
 from yukta_rx.model.weight import weigh
 
@@ -255,31 +256,17 @@ class NodeRecorder:
             self._append(self._row())
         return self.wanted and not self._holding
 
-    async def _until(self, writing: Awaitable[None]) -> None:
-        try:
-            await writing
-        except YuktaError as error:
-            self.not_written(error)
-
     def _over(self, writing: Awaitable[None]) -> asyncio.Future[None]:
         """Done when a write is, also if that failed; who gives up waiting leaves it as it is."""
-        over = self.run.loop.create_future()
-        if not isinstance(writing, asyncio.Future):
-            writing = self.run.tasks.spawn(self._until(writing), f"yukta record {self.node_id}")
+        if not isinstance(writing, Writing):
+            writing = Writing.by(writing, self.run.tasks, f"yukta record {self.node_id}")
+        writing.tell(self.not_written)
+        return writing.over()
 
-        def told(written: asyncio.Future[None]) -> None:
-            if written.cancelled():
-                over.cancel()
-            elif (error := written.exception()) is not None:
-                self.not_written(error)
-            if not over.done():
-                over.set_result(None)
-
-        writing.add_done_callback(told)
-        return over
-
-    def not_written(self, error: BaseException) -> None:
-        """Something of it could not be written: give its output up, once."""
+    def not_written(self, error: BaseException | None) -> None:
+        """If something of it could not be written, give its output up, once."""
+        if error is None:
+            return
         self.wanted = False
         if not self._lost:
             self._lost = True

@@ -142,4 +142,4 @@ class Cleaner:
                 self._hurt(output)
         if last is not None:
             # Those before it are settled earlier, and fail together with it.
-            await last.wait()
+            await last

@@ -5,7 +5,6 @@ Feature: DUR-02.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from sys import getsizeof
 from typing import TYPE_CHECKING
@@ -22,8 +21,8 @@ from yukta_rx.durability.file._checkpoint_lines import (
 from yukta_rx.durability.stores.blobs import Owner, blob_of
 from yukta_rx.durability.stores.checkpoints import CheckpointRow, encode_row
 from yukta_rx.durability.stores.claims import STORE, Claims, References, with_payloads
+from yukta_rx.durability.stores.writing import Writing
 from yukta_rx.errors import StoreUnavailableError
-from yukta_rx.streams.faults import as_error
 
 if TYPE_CHECKING:
     from yukta_rx.durability.file._checkpoint_index import Output, Place, Run
@@ -34,39 +33,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Record:
+class Record(Writing):
     """A line on its way to the disk."""
 
-    __slots__ = ("_line", "waiters", "weight")
+    __slots__ = ("_line", "weight")
 
     def __init__(self, line: bytes) -> None:
+        super().__init__()
         self._line = line
         self.weight = len(line)
         """Bytes that it holds while it waits."""
-        self.waiters: list[asyncio.Future[None]] | None = None
 
     def line(self) -> bytes:
         """The line; called in the thread."""
         return self._line
-
-    def wait(self) -> asyncio.Future[None]:
-        """A future that is done when the line is durable, or has failed."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self.waiters is None:
-            self.waiters = [future]
-        else:
-            self.waiters.append(future)
-        return future
-
-    def settle(self, error: BaseException | None) -> None:
-        """Tell those who wait."""
-        for future in self.waiters or ():
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(as_error(error))
 
 
 class RowRecord(Record):

@@ -238,7 +238,7 @@ class FileNodeCheckpointStore:
                 record = RowRecord(output, done_line(output.about, output.taken), done=True)
                 self._send(output, record)
             output.ending = record
-        return None if record is None else record.wait()
+        return record
 
     def mark_incomplete(self, execution_id: str, node_id: str, reason: str) -> None:
         """Give up the output of a node for good."""
@@ -260,7 +260,7 @@ class FileNodeCheckpointStore:
         if output.reason == WRITE_FAILED:
             raise _unwritten(output)
         record: Record | None = output.last
-        return None if not output.pending or record is None else record.wait()
+        return record if output.pending else None
 
     async def _flushed(self) -> None:
         """Wait until all that was handed over is written, or has failed."""
@@ -343,8 +343,7 @@ class FileNodeCheckpointStore:
                 index.keep_cleared(record.run, place)
             elif isinstance(record, CopyRecord):
                 self._copied(record, place)
-            if record.waiters is not None:
-                record.settle(None)
+            record.settle(None)
         if not segment.size:
             self._wake_cleaner()
         segment.size = start
@@ -467,8 +466,10 @@ class FileNodeCheckpointStore:
     async def clear(self, *execution_ids: str) -> None:
         """Forget runs."""
         self._check_open()
-        if waits := [wait for name in execution_ids if (wait := self._forget(name)) is not None]:
-            await asyncio.gather(*waits)
+        # They are written in this order, so whoever waits for one seldom waits for the next.
+        for forgetting in list(map(self._forget, execution_ids)):
+            if forgetting is not None:
+                await forgetting
         if self._blobs is not None:
             for name in execution_ids:
                 await self._blobs.forget(Owner(STORE, name))
@@ -485,7 +486,7 @@ class FileNodeCheckpointStore:
         if record is None:
             return None
         self._submit(record)
-        return record.wait()
+        return record
 
 
 def _unwritten(output: Output) -> StoreUnavailableError:

@@ -5,13 +5,12 @@ Features: DUR-02, DUR-04.
 
 from __future__ import annotations
 
-import asyncio
 from sys import getsizeof
 from typing import TYPE_CHECKING
 
 from yukta_rx.durability.postgres._texts import stored
+from yukta_rx.durability.stores.writing import Writing
 from yukta_rx.errors import StoreUnavailableError
-from yukta_rx.streams.faults import as_error
 
 if TYPE_CHECKING:
     from yukta_rx.durability.stores.checkpoints import CheckpointRow
@@ -70,15 +69,16 @@ class Output:
         )
 
 
-class Record:
+class Record(Writing):
     """Something said of an output: a row, its end, that it is given up."""
 
     __slots__ = (
         *("blobs", "claims", "done", "inputs", "messages", "output", "reason"),
-        *("references", "row", "seq", "settled", "size", "text", "waiters"),
+        *("references", "row", "seq", "size", "text"),
     )
 
     def __init__(self, output: Output, seq: int, *, done: bool = False) -> None:
+        super().__init__()
         self.output = output
         self.seq = seq
         self.done = done
@@ -96,8 +96,6 @@ class Record:
         """The same, of payloads that travel as references."""
         self.blobs: dict[str, bytes | None] = {}
         """By their hashes, once it is; None for what is kept already."""
-        self.settled = False
-        self.waiters: list[asyncio.Future[None]] = []
 
     @property
     def weight(self) -> int:
@@ -116,26 +114,6 @@ class Record:
     def keep(self, text: bytes) -> None:
         """The row is this."""
         self.text, self.size = text.decode(), len(text)
-
-    def wait(self) -> asyncio.Future[None]:
-        """A future that is done when it is written, or has failed; not settled yet."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiters.append(future)
-        return future
-
-    def settle(self, error: BaseException | None) -> None:
-        """Tell those who wait."""
-        self.settled = True
-        waiters, self.waiters = self.waiters, []
-        for future in waiters:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(as_error(error))
-                # Whoever gave it up may not look.
-                future.exception()
 
 
 class Told:

@@ -15,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from yukta_rx.durability.postgres.database import RETRIED, failing, is_lost, state_of
+from yukta_rx.durability.stores.writing import Writing
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
 from yukta_rx.streams.aio import Tasks
 
@@ -118,7 +119,7 @@ class Writer(Generic[Row]):
         """Whether so much waits that whoever gives more should wait for `room`."""
         return self._bytes >= QUEUE_BYTES
 
-    def put(self, row: Row, size: int = 100) -> asyncio.Future[None]:
+    def put(self, row: Row, size: int = 100) -> Writing:
         """Take a row over.
 
         Args:
@@ -126,15 +127,8 @@ class Writer(Generic[Row]):
             size: its bytes, roughly.
 
         Returns:
-            Done once it is committed; fails with StoreUnavailableError or StaleLeaderError.
+            Settled once it is committed; fails with StoreUnavailableError or StaleLeaderError.
         """
-        return self._take(row, size).done()
-
-    def give(self, row: Row, size: int = 100) -> None:
-        """Take a row over of which `write` and `failed` tell whoever wants to know."""
-        self._take(row, size)
-
-    def _take(self, row: Row, size: int) -> _Given[Row]:
         given = _Given(row, size)
         self._waiting.append(given)
         self._bytes += size
@@ -153,7 +147,7 @@ class Writer(Generic[Row]):
         # They are written in their order.
         last = self._waiting[-1] if self._waiting else self._current
         if last is not None:
-            await asyncio.wait((last.done(),))
+            await last.over()
 
     # -- the task
 
@@ -255,32 +249,12 @@ class Writer(Generic[Row]):
             one.settle(error)
 
 
-class _Given(Generic[Row]):
-    """A row that waits, and whoever waits for it."""
+class _Given(Writing, Generic[Row]):
+    """A row that waits."""
 
-    __slots__ = ("_done", "row", "settled", "size")
+    __slots__ = ("row", "size")
 
     def __init__(self, row: Row, size: int) -> None:
+        super().__init__()
         self.row = row
         self.size = size
-        self.settled = False
-        """Whether it is written, or has failed."""
-        self._done: asyncio.Future[None] | None = None
-
-    def done(self) -> asyncio.Future[None]:
-        """A future that is done once it is written, or has failed; not settled yet."""
-        if self._done is None:
-            self._done = asyncio.get_running_loop().create_future()
-        return self._done
-
-    def settle(self, error: BaseException | None) -> None:
-        """Tell whoever waits."""
-        self.settled = True
-        if self._done is None or self._done.done():
-            return
-        if error is None:
-            self._done.set_result(None)
-        else:
-            self._done.set_exception(error)
-            # Whoever gave it may not look: the store is told of failures all the same.
-            self._done.exception()

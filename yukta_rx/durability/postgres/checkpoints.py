@@ -216,7 +216,7 @@ class PostgresNodeCheckpointStore:
         if self._writer is None:
             raise _not_open()
         record.output.last = record.output.run.last = record
-        self._writer.give(record, record.weight)
+        self._writer.put(record, record.weight)
         return record
 
     def mark_complete(
@@ -233,7 +233,7 @@ class PostgresNodeCheckpointStore:
                 output.ending = self._take(output, row, done=True)
             else:
                 output.ending = self._submit(Record(output, self._next(), done=True))
-        return None if output.ending is None else output.ending.wait()
+        return output.ending
 
     def mark_incomplete(self, execution_id: str, node_id: str, reason: str) -> None:
         """Give up the output of a node for good."""
@@ -255,7 +255,7 @@ class PostgresNodeCheckpointStore:
             return None
         if output.reason == WRITE_FAILED:
             raise output.unwritten()
-        return None if output.last is None or output.last.settled else output.last.wait()
+        return None if output.last is None or output.last.settled else output.last
 
     def _run(self, execution_id: str) -> Run:
         run = self._runs.get(execution_id)
@@ -362,7 +362,7 @@ class PostgresNodeCheckpointStore:
         if self._writer is None:
             raise _not_open()
         if run is not None and run.last is not None and not run.last.settled:
-            _, waits = await asyncio.wait((run.last.wait(),), timeout=COMMAND)
+            _, waits = await asyncio.wait((run.last.over(),), timeout=COMMAND)
             if waits:
                 raise StoreUnavailableError(
                     f"the outputs of run {run.id} wait to be written: the database gives no answer",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from yukta_rx.durability.postgres.blobs import PostgresBlobStore
     from yukta_rx.durability.postgres.database import Database
     from yukta_rx.durability.stores.quarantine import Quarantined
+    from yukta_rx.durability.stores.writing import Writing
     from yukta_rx.metrics import Meters
 
 Scope = tuple[str, str, str]
@@ -121,7 +121,7 @@ class PostgresExecutionLogStore:
         self._compact_after = compact_after
         self._quarantine = LogQuarantine(database, meters)
         self._places: deque[int] = deque()
-        self._claims: dict[Scope, asyncio.Future[None]] = {}
+        self._claims: dict[Scope, Writing] = {}
         """Keys that are being written."""
         self._writer: Writer[_Write] | None = None
         self._retention: LogRetention | None = None
@@ -187,16 +187,16 @@ class PostgresExecutionLogStore:
         self, started: RunStarted, line: str, key: IdempotencyKey | None
     ) -> IdempotencyKey | None:
         if key is None:
-            await asyncio.shield(self._put(_Write((started,), first=line)))
+            await self._put(_Write((started,), first=line))
             return None
         while True:
             write = _Write((started, key), claim=True, first=line)
             if (claim := self._claims.get(key.scope)) is None:
-                await asyncio.shield(self._put(write))
+                await self._put(write)
                 if not write.refused:
                     return None
             else:
-                await asyncio.wait((claim,))
+                await claim.over()
             known = await self._known(key.scope)
             if known is not None and started.time < known.expires_at:
                 return known
@@ -205,24 +205,23 @@ class PostgresExecutionLogStore:
         """Write events in one write."""
         write = _Write(events)
         while claims := [self._claims[one] for one in write.scopes if one in self._claims]:
-            await asyncio.wait(claims)
+            await claims[0].over()
         if events:
-            await asyncio.shield(self._put(write))
+            await self._put(write)
 
-    def _put(self, write: _Write) -> asyncio.Future[None]:
+    def _put(self, write: _Write) -> Writing:
         if self._writer is None:
             raise _closed()
         done = self._writer.put(write, write.size)
         for scope in write.scopes:
             self._claims[scope] = done
-        done.add_done_callback(lambda done: self._written(write, done))
+        done.tell(lambda error: self._written(write, error))
         return done
 
-    def _written(self, write: _Write, done: asyncio.Future[None]) -> None:
+    def _written(self, write: _Write, error: BaseException | None) -> None:
         for scope in write.scopes:
             del self._claims[scope]
-        written = not (done.cancelled() or done.exception() or write.refused)
-        if written and self._retention is not None:
+        if error is None and not write.refused and self._retention is not None:
             self._retention.grown(len(write.events), write.events[-1].time)
 
     async def _commit(self, made: Any, writes: Sequence[_Write]) -> None:
