@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
@@ -13,11 +12,11 @@ from yukta_rx.durability.postgres._texts import named, stored
 from yukta_rx.durability.postgres._together import Together
 from yukta_rx.durability.postgres.fence import FENCE
 from yukta_rx.durability.stores.archive import ArchivedRun
-from yukta_rx.durability.stores.blobs import Owner, claim, opened_as
+from yukta_rx.durability.stores.blobs import Owner
+from yukta_rx.durability.stores.claim_check import ClaimsApart
 from yukta_rx.durability.stores.rows import from_row, to_row
 from yukta_rx.errors import StoreUnavailableError, YuktaError
 from yukta_rx.model import codec
-from yukta_rx.model.codec import Blob
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from yukta_rx.metrics import Meters
 
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
-
-log = logging.getLogger(__name__)
 
 STORE: Final = "archive"
 """As the owner of blobs."""
@@ -111,7 +108,7 @@ class PostgresExecutionArchiveStore:
     ) -> None:
         self._database = database
         self._blobs = blobs
-        self._claim_bytes = claim_bytes if blobs is not None else 0
+        self._payloads = ClaimsApart(STORE, blobs, claim_bytes)
         self._quarantine = Quarantine(STORE, meters)
         self._put: Together[_Put, Sequence[str]] = Together(self._put_all)
         self._kept: dict[str, None] = {}
@@ -144,19 +141,13 @@ class PostgresExecutionArchiveStore:
     async def put(self, run: ArchivedRun, retain: int) -> Sequence[str]:
         """Keep a run among the newest `retain`; the ids of those that had to go."""
         name, text, apart = run.execution_id, codec.encode(to_row(run)), {}
-        data = self._claimed(run, len(text))
+        data = self._payloads.text_of(run.payload, len(text))
         if data is not None and self._blobs is not None:
             blob = (await self._blobs.named({0: data}))[0]
             row = to_row(replace(run, payload=blob))
             text, apart = codec.encode({"apart": True, **row}), {blob.sha256: data}
         asked = _Put(stored(name), text.decode(), max(0, retain), Owner(STORE, name), apart)
         return await self._put(asked)
-
-    def _claimed(self, run: ArchivedRun, size: int) -> bytes | None:
-        """The text of a start payload that has to be kept apart; None for others."""
-        if not self._claim_bytes or (size <= self._claim_bytes and type(run.payload) is not Blob):
-            return None
-        return claim(run.payload, self._claim_bytes)
 
     async def _put_all(self, asked: Sequence[_Put]) -> Sequence[Sequence[str]]:
         runs: dict[str, _Put] = {}
@@ -177,7 +168,7 @@ class PostgresExecutionArchiveStore:
         gone = list(dict.fromkeys((*gone, *over)))
         for column in gone:
             self._kept.pop(column, None)
-        await self._forget([named(column) for column in apart])
+        await self._payloads.forget(*map(named, apart))
         return [*((),) * (len(asked) - 1), [named(column) for column in gone]]
 
     async def _written(
@@ -211,16 +202,6 @@ class PostgresExecutionArchiveStore:
         gone = [column for column in self._kept if column not in there]
         return gone, gone
 
-    async def _forget(self, runs: Sequence[str]) -> None:
-        """Let go of the payloads of runs that are not kept any more."""
-        if self._blobs is None:
-            return
-        for name in runs:
-            try:
-                await self._blobs.forget(Owner(STORE, name))
-            except YuktaError as error:
-                log.warning("the start payload of run %s is removed later: %s", name, error)
-
     async def get(self, execution_id: str, *, whole: bool = True) -> ArchivedRun | None:
         """A run, None if it is not kept, or cannot be read."""
         whose = (self._database.part, stored(execution_id))
@@ -237,7 +218,7 @@ class PostgresExecutionArchiveStore:
             return run
         what = f"the start payload of run {execution_id}"
         try:
-            payload = await opened_as(self._blobs, run.payload, what)
+            payload = await self._payloads.opened(run.payload, what)
         except StoreUnavailableError:
             if await self._database.fetchval(_GET, *whose) is None:
                 # It had to go meanwhile.
@@ -255,4 +236,4 @@ class PostgresExecutionArchiveStore:
         whose = (self._database.part, stored(execution_id))
         await self._database.write(lambda made: made.execute(_REMOVE, *whose))
         self._kept.pop(stored(execution_id), None)
-        await self._forget([execution_id])
+        await self._payloads.forget(execution_id)
