@@ -64,9 +64,11 @@ class Flaky(MemoryExecutionLogStore):
     def __init__(self) -> None:
         super().__init__(500, 10_000)
         self.down = False
+        self.tried = 0
         self.writes: list[list[Any]] = []
 
     def _append(self, events: Sequence[Any]) -> None:
+        self.tried += 1
         if self.down:
             raise OSError("no space left")
         super()._append(events)

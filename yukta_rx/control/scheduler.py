@@ -315,15 +315,18 @@ class Scheduler(QueueView):
             self._claiming.pop(execution_id, None)
         if ticket.stopped is not None:
             raise ticket.stopped
-        if claimed is None:
+        if not claimed:
             raise EngineError(f"start {execution_id} got a slot, but is no longer in the queue")
 
-    async def _claim(self, ticket: Ticket) -> QueuedStart | None:
+    async def _claim(self, ticket: Ticket) -> bool:
         execution_id, pause = ticket.place.execution_id, FIRST_PAUSE
         while True:
             try:
-                return await self._store.claim(execution_id)
+                claimed = await self._store.claim(execution_id)
+                # One that the store let go of unheard is not there any more, and nobody else's.
+                return claimed is not None or ticket.unheard
             except StoreUnavailableError as error:
+                ticket.unheard = True
                 if ticket.stopped is not None:
                     raise
                 log.warning("start %s waits for the queue's store: %s", execution_id, error)
@@ -379,6 +382,7 @@ class Scheduler(QueueView):
         try:
             await self._store.remove(execution_id)
         except BaseException:
+            ticket.unheard = True
             if self._closed:
                 ticket.refuse(TaskStatus.CANCELLED, _shutting_down())
             else:

@@ -49,6 +49,7 @@ class Ticket:
         stopped: why it must not begin, where it was stopped when it had just got its slot.
         shown: whether the run is known, so that it may be listed.
         told: whether somebody was told that it waits, and went away.
+        unheard: whether the store may have let go of it without saying so.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class Ticket:
         "stopped",
         "timer",
         "told",
+        "unheard",
         "workflow_id",
     )
 
@@ -79,7 +81,7 @@ class Ticket:
         self.refused = refused
         self.timer: Timer | None = None
         self.stopped: YuktaError | None = None
-        self.shown, self.told = True, False
+        self.shown, self.told, self.unheard = True, False, False
         # What the audit says of it, as of a run.
         self.execution_id, self.session_id = place.execution_id, place.session_id
         self.workflow_id = place.workflow_id
