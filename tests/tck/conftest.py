@@ -306,7 +306,7 @@ class Keeps:
     def keep(self, chunk: Any) -> None: ...
 
     def kept(self) -> Any:
-        return asyncio.sleep(0.001)
+        return asyncio.ensure_future(asyncio.sleep(0.001))
 
     def last(self) -> None: ...
 

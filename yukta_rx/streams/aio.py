@@ -181,7 +181,7 @@ class AsyncStage(WorkerStage):
         self.again: tuple[Edge, list[Any]] | None = None  # see `streams.in_hand`
 
     def run(self) -> None:
-        """Grant a batch, if there is one; while a call is suspended, pass on what it left behind."""
+        """Grant a batch if there is one; while a call is suspended, pass on what it left."""
         if not self.busy:
             begun = self.task is not None and self.again is None and not self.prelude
             if begun and not self.more():

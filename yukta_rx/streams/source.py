@@ -96,11 +96,12 @@ class Lock:
         """Ask about what is held; what is kept at once leaves at once."""
         while self.waiting is None and self._held:
             self._asked, self._held = self._held, []
-            self.waiting = self._keeper.kept()
-            if self.waiting is None:
+            kept = self._keeper.kept()
+            if kept is None:
                 self._leave()
             else:
-                self.waiting.add_done_callback(self._kept)
+                kept.add_done_callback(self._kept)
+                self.waiting = kept
 
     def _kept(self, waiting: asyncio.Future[None]) -> None:
         if not waiting.cancelled():
