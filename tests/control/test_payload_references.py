@@ -175,6 +175,36 @@ async def test_a_payload_of_50_mb_is_written_once_on_its_way(
 
 
 @virtual_time
+async def test_of_recorded_outputs_only_the_payloads_that_are_shown_are_read(
+    tmp_path: Path, registry: PluginRegistry
+) -> None:
+    size, count = 1 << 18, 200
+    line = flow(
+        ("in", "MANY"),
+        ("keep", "FILTER", {"config": {"when": "payload.n >= 0"}}),
+        ("out", "COLLECT_TERMINAL"),
+    )
+    async with engine_on(tmp_path / "data", registry, **LIMIT) as engine:
+        run = await engine.start("s", line, {"count": count, "size": size})
+        assert await run.wait() is TaskStatus.SUCCESS
+        await asyncio.sleep(5)
+        tracemalloc.start()
+        try:
+            page = await engine.gateway.outputs(run.execution_id, "keep", 2, count - 3)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        last = await engine.gateway.outputs(run.execution_id, "keep", 2, int(page["nextCursor"]))
+
+    # To show one takes a multiple of it.
+    assert most < count * size / 4
+    shown = [item["payload"] for item in page["items"] + last["items"]]
+    texts = [(n, text_of(n, size)) for n in range(count - 3, count)]
+    assert [(one["n"], one["text"]) for one in shown] == texts
+    assert (page["complete"], last["complete"], last["nextCursor"]) == (True, True, None)
+
+
+@virtual_time
 async def test_an_approval_holds_a_reference_and_shows_the_beginning_of_the_payload(
     tmp_path: Path, registry: PluginRegistry
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from yukta_rx.durability.stores.checkpoints import UNFINISHED
 from yukta_rx.errors import ConflictError, NotFoundError
+from yukta_rx.model.claim import Claim
 from yukta_rx.observe.frames import json_safe
 
 if TYPE_CHECKING:
@@ -95,10 +96,10 @@ class Recorded:
                 # It emits nothing that is for anybody.
                 complete = run is not None and node_id in run.nodes
             items = [] if found is None else await self._read(execution_id, node_id, after, limit)
+            shown = [self._shown(await _row(*one)) for one in items[:limit]]
         finally:
             await archive.unpin(execution_id)
         over = complete and len(items) <= limit
-        shown = [self._shown(_row(*one)) for one in items[:limit]]
         cursor = None if over else str(after + len(shown))
         return {"items": shown, "nextCursor": cursor, "complete": complete}
 
@@ -120,7 +121,10 @@ class Recorded:
     async def _read(
         self, execution_id: str, node_id: str, after: int, limit: int
     ) -> list[tuple[str | None, Message]]:
-        """The outputs behind a place: `limit` and one more, if there are as many."""
+        """The outputs behind a place: `limit` and one more, if there are as many.
+
+        Payloads that are kept apart are not read: a row may refer to more than memory holds.
+        """
         found: list[tuple[str | None, Message]] = []
         seen = 0
         rows = self._starter.archive.rows(execution_id, node_id)
@@ -137,8 +141,9 @@ class Recorded:
         return self._mask({name: json_safe(one) for name, one in value.items()})
 
 
-def _row(port: str | None, msg: Message) -> dict[str, Any]:
-    row = {"id": msg.id, "payload": msg.payload, "headers": dict(msg.headers)}
+async def _row(port: str | None, msg: Message) -> dict[str, Any]:
+    payload = await msg.payload.open() if type(msg.payload) is Claim else msg.payload
+    row = {"id": msg.id, "payload": payload, "headers": dict(msg.headers)}
     return row if port is None else {**row, "port": port}
 
 

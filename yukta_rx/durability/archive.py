@@ -266,8 +266,11 @@ class ExecutionArchive:
                     await written
 
     def rows(self, execution_id: str, node_id: str) -> AsyncGenerator[CheckpointRow, None]:
-        """All that is recorded of a node, also of inputs that are not over."""
-        return self._checkpoints.read(execution_id, node_id)
+        """All that is recorded of a node, also of inputs that are not over.
+
+        Each payload that is kept apart is a `Claim`, and is not read.
+        """
+        return self._checkpoints.read(execution_id, node_id, whole=False)
 
     def reader(self, execution_id: str, node_id: str) -> Rows:
         """What opens the recorded output of a node, and fails if that is not whole any more."""
