@@ -10,7 +10,7 @@ import asyncio
 import logging
 from array import array
 from bisect import bisect_right
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -20,6 +20,7 @@ from yukta_rx.durability.stores.events import Epoch, EventSpan, StoredEvent, kno
 from yukta_rx.errors import BadRequestError
 from yukta_rx.model import codec
 from yukta_rx.model.event_lines import decode_event, encode_event
+from yukta_rx.model.times import exact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -258,7 +259,7 @@ class FileEventStore:
 
     def _head(self, epochs: tuple[Epoch, ...] | None = None) -> bytes:
         """The line that a file begins with."""
-        time = {} if self._time is None else {"time": self._time.astimezone(UTC).isoformat()}
+        time = {} if self._time is None else {"time": exact(self._time)}
         known = self._epochs if epochs is None else epochs
         shown = [list(epoch) for epoch in known]
         return codec.encode({"epochs": shown, "newest": self._newest, **time})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from yukta_rx.durability.stores.input_requests import (
     RequestState,
 )
 from yukta_rx.durability.stores.rows import from_row, to_row
+from yukta_rx.model.times import exact
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -84,7 +85,7 @@ class FileInputRequestStore:
         change = {
             "op": "ask",
             "request": to_row(request),
-            "now": _said(now),
+            "now": exact(now),
             "live": sorted(asker for asker in askers if asker in live),
         }
         about = (request.key, request.execution_id)
@@ -125,7 +126,7 @@ class FileInputRequestStore:
 
     async def keep(self, signal: EarlySignal, now: datetime, limit: int) -> None:
         """Keep a signal that nobody waits for yet."""
-        change = {"op": "keep", "signal": to_row(signal), "now": _said(now), "limit": limit}
+        change = {"op": "keep", "signal": to_row(signal), "now": exact(now), "limit": limit}
         await self._journal.change(signal.lineage, change)
 
     async def forget(self, lineage: str) -> None:
@@ -216,10 +217,6 @@ def _changes(
         yield {"op": "closed", "request": to_row(request)}
     for signal in early:
         yield {"op": "kept", "signal": to_row(signal)}
-
-
-def _said(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat()
 
 
 def _time(said: str) -> datetime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -23,6 +23,7 @@ from yukta_rx.durability.stores.results import (
 from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model import codec
 from yukta_rx.model.result_lines import claim_in, decode_result, encode_result
+from yukta_rx.model.times import exact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -316,7 +317,7 @@ class FileResultStore:
                 lines.append(line)
                 last = cursor
         if ended_at is not None:
-            when = ended_at.astimezone(UTC).isoformat()
+            when = exact(ended_at)
             whose = {} if parent is None else {"parent": parent}
             lines.append(codec.encode({"run": execution_id, "ended": when, **whose}))
 

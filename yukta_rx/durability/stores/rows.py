@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import msgspec
 
 from yukta_rx.model.codec import Blob
+from yukta_rx.model.times import exact
 from yukta_rx.model.workflow import WorkflowDefinition
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _plain(value: Any) -> Any:
             # A payload, or what stands for one.
             return value
         case datetime():
-            return value.astimezone(UTC).isoformat()
+            return exact(value)
         case msgspec.Struct():
             return to_row(value)
         case WorkflowDefinition():
