@@ -27,6 +27,7 @@ from tests.contract.execution_log import (
     started,
 )
 from tests.durability.lossy import Lossy
+from tests.durability.lost_answers import take_over
 from yukta_rx.durability.memory.execution_log import MemoryExecutionLogStore
 from yukta_rx.durability.postgres.database import Database
 from yukta_rx.durability.postgres.execution_log import PostgresExecutionLogStore
@@ -536,3 +537,20 @@ async def test_the_open_runs_of_a_long_log_are_found(postgres, log) -> None:
     assert runs[0].started.payload == {"a": 1}
     assert (await log.start_of("r7")).payload == {"a": 1}
     assert len(await log.read("r7")) == 20
+
+
+async def test_a_key_that_is_set_free_the_moment_its_start_fails_waits_for_nothing(
+    postgres: Database,
+) -> None:
+    async with log_in(postgres) as store:
+        await take_over(postgres)
+        failing = asyncio.ensure_future(store.append_start(started("a"), key("a")))
+        while not store._claims:
+            await asyncio.sleep(0)
+        [claim] = store._claims.values()
+        while not claim.settled:
+            await asyncio.sleep(0)
+        with pytest.raises(StaleLeaderError):
+            await store.append([key("a", seconds=0)])
+        with pytest.raises(StaleLeaderError):
+            await failing

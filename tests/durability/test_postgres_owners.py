@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.contract.checkpoints import mark
-from tests.contract.execution_log import started
+from tests.contract.execution_log import finished, key, started
 from tests.durability.lossy import Lossy
 from tests.durability.test_postgres_claim_check import (
     LARGE,
@@ -20,6 +20,7 @@ from tests.durability.test_postgres_claim_check import (
     opened,
     same,
 )
+from yukta_rx.durability.postgres._writer import ATTEMPTS
 from yukta_rx.durability.postgres.blobs import PostgresBlobStore
 from yukta_rx.durability.postgres.checkpoints import PostgresNodeCheckpointStore
 from yukta_rx.durability.postgres.database import Database
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 pytestmark = [pytest.mark.feature("DUR-02", "DUR-04"), pytest.mark.durable]
+
+
+BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+OWNED = "SELECT count(*) FROM blob_owner"
 
 
 @asynccontextmanager
@@ -97,3 +102,57 @@ async def test_what_is_shared_gets_its_owner_although_something_else_is_missing(
     await blobs.forget(old)
     assert refused.value.members["sha256"] == "0" * 64
     assert await blobs.get(kept) == TEXT
+
+
+async def test_a_start_whose_write_was_heard_of_by_nobody_has_its_payload(
+    postgres: Database,
+) -> None:
+    async with over(postgres) as (database, way), opened(TheLog(), database) as (store, _):
+        await store.append_start(started("first"))
+        kept = way.hold("COMMIT")
+        writing = asyncio.ensure_future(store.append_start(started("run", LARGE)))
+        await kept.given.wait()
+        for _ in range(ATTEMPTS):
+            way.lose("SELECT 1")
+        kept.go.set()
+        with pytest.raises(StoreUnavailableError):
+            await writing
+
+        assert same((await store.start_of("run")).payload, LARGE)
+
+
+async def test_a_start_that_nobody_waits_for_any_more_keeps_its_payload(
+    postgres: Database,
+) -> None:
+    async with opened(TheLog(), postgres) as (store, _):
+        async with postgres._acquired() as made, made.transaction():
+            await made.execute("LOCK TABLE execution_log")
+            writing = asyncio.ensure_future(store.append_start(started("run", LARGE)))
+            while not await made.fetchval(BLOCKED):
+                pass
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            await store._payloads.sweep()
+        await store.append([finished("run")])
+
+        assert same((await store.start_of("run")).payload, LARGE)
+
+
+async def test_a_start_that_was_given_up_before_it_was_written_leaves_no_payload(
+    postgres: Database,
+) -> None:
+    async with opened(TheLog(), postgres) as (store, blobs):
+        async with postgres._acquired() as made, made.transaction():
+            await made.execute("LOCK TABLE execution_log")
+            first = asyncio.ensure_future(store.append_start(started("a"), key("a")))
+            second = asyncio.ensure_future(store.append_start(started("b", LARGE), key("b")))
+            while not (await made.fetchval(OWNED) and await made.fetchval(BLOCKED)):
+                pass
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+        assert await first is None
+        await store._payloads.sweep()
+
+        assert (await store.start_of("b"), blobs.size) == (None, 0)

@@ -69,14 +69,22 @@ class ClaimCheck(ClaimsApart[PostgresBlobStore]):
     @contextmanager
     def writing(self, run: str) -> Iterator[None]:
         """What is kept for a run meanwhile is needed, though no row says so yet."""
-        self._writing[run] += 1
-        self._spared.add(run)
+        self.begin(run)
         try:
             yield
         finally:
-            self._writing[run] -= 1
-            if not self._writing[run]:
-                del self._writing[run]
+            self.done(run)
+
+    def begin(self, run: str) -> None:
+        """The same, until `done` was called as often."""
+        self._writing[run] += 1
+        self._spared.add(run)
+
+    def done(self, run: str) -> None:
+        """The row is there, or never will be."""
+        self._writing[run] -= 1
+        if not self._writing[run]:
+            del self._writing[run]
 
     async def owned(self, runs: Iterable[str]) -> list[str]:
         """The owners that have something apart for some runs."""

@@ -16,7 +16,7 @@ from yukta_rx.durability.postgres._texts import stored
 from yukta_rx.durability.postgres._writer import Writer
 from yukta_rx.durability.postgres.fence import check
 from yukta_rx.durability.stores.execution_log import CHILDREN, LogEntry, LoggedRun, parent_of
-from yukta_rx.errors import BadRequestError, StoreUnavailableError, YuktaError
+from yukta_rx.errors import BadRequestError, StoreUnavailableError
 from yukta_rx.model.execution_log import (
     IdempotencyKey,
     LogEvent,
@@ -67,6 +67,11 @@ class _Write:
         self.places: list[int] = []
         self.key = cast("IdempotencyKey", events[-1]) if claim else None
         self.refused = False
+
+    @property
+    def apart(self) -> str | None:
+        """The run whose payload is kept apart, if it is."""
+        return self.events[0].execution_id if self.lines[0].startswith(MARK) else None
 
     @property
     def appended(self) -> list[tuple[int, str, IdempotencyKey]]:
@@ -174,11 +179,8 @@ class PostgresExecutionLogStore:
         with self._payloads.writing(run):
             apart = replace(started, payload=await self._payloads.put(run, text))
             line = MARK + encode_event(apart).decode()[1:]
-            try:
-                known = await self._append_start(apart, line, key)
-            except YuktaError:
-                await self._payloads.forget(run)
-                raise
+            # What fails may be there all the same; if it is not, a `sweep` finds that out.
+            known = await self._append_start(apart, line, key)
             if known is not None:
                 await self._payloads.forget(run)
             return known
@@ -191,7 +193,7 @@ class PostgresExecutionLogStore:
             return None
         while True:
             write = _Write((started, key), claim=True, first=line)
-            if (claim := self._claims.get(key.scope)) is None:
+            if (claim := self._claimed(key.scope)) is None:
                 await self._put(write)
                 if not write.refused:
                     return None
@@ -204,10 +206,16 @@ class PostgresExecutionLogStore:
     async def append(self, events: Sequence[LogEvent]) -> None:
         """Write events in one write."""
         write = _Write(events)
-        while claims := [self._claims[one] for one in write.scopes if one in self._claims]:
+        while claims := [one for scope in write.scopes if (one := self._claimed(scope))]:
             await claims[0].over()
         if events:
             await self._put(write)
+
+    def _claimed(self, scope: Scope) -> Writing | None:
+        """A key that is being written."""
+        claim = self._claims.get(scope)
+        # Of one that has failed the store is told a moment later.
+        return None if claim is None or claim.settled else claim
 
     def _put(self, write: _Write) -> Writing:
         if self._writer is None:
@@ -215,12 +223,18 @@ class PostgresExecutionLogStore:
         done = self._writer.put(write, write.size)
         for scope in write.scopes:
             self._claims[scope] = done
-        done.tell(lambda error: self._written(write, error))
+        if write.apart is not None:
+            # Whoever waits for it may give up.
+            self._payloads.begin(write.apart)
+        done.tell(lambda error: self._written(write, done, error))
         return done
 
-    def _written(self, write: _Write, error: BaseException | None) -> None:
+    def _written(self, write: _Write, done: Writing, error: BaseException | None) -> None:
         for scope in write.scopes:
-            del self._claims[scope]
+            if self._claims.get(scope) is done:
+                del self._claims[scope]
+        if write.apart is not None:
+            self._payloads.done(write.apart)
         if error is None and not write.refused and self._retention is not None:
             self._retention.grown(len(write.events), write.events[-1].time)
 
