@@ -10,13 +10,17 @@ import pytest
 
 from tests.contract.checkpoints import mark
 from tests.contract.execution_log import finished, key, started
+from tests.contract.results import result
 from tests.durability.lossy import Lossy
 from tests.durability.test_postgres_claim_check import (
     LARGE,
     LIMIT,
+    NOW,
+    PART,
     POOL,
     TEXT,
     TheLog,
+    TheResults,
     opened,
     same,
 )
@@ -156,3 +160,48 @@ async def test_a_start_that_was_given_up_before_it_was_written_leaves_no_payload
         await store._payloads.sweep()
 
         assert (await store.start_of("b"), blobs.size) == (None, 0)
+
+
+# --- who reads what goes meanwhile ---------------------------------------------------------------
+
+
+async def test_results_that_go_while_they_are_read_are_not_there(postgres: Database) -> None:
+    async with opened(TheResults(), postgres) as (store, _):
+        await store.append("run", [result(1, LARGE), result(2, LARGE)])
+        await store.end("run", [], NOW)
+        async with over(postgres) as (database, way), opened(TheResults(), database) as (late, _):
+            read = way.hold("SELECT 2")
+            reading = asyncio.ensure_future(late.read("run"))
+            await read.given.wait()
+            assert await store.trim(0) == ["run"]
+            read.go.set()
+
+            assert await reading is None
+
+
+async def test_results_that_are_cut_while_they_are_read_leave_the_others(
+    postgres: Database,
+) -> None:
+    async with opened(TheResults(), postgres) as (store, _):
+        await store.append("run", [result(1, LARGE), result(2 * PART, {**LARGE, "n": 2})])
+        async with over(postgres) as (database, way), opened(TheResults(), database) as (late, _):
+            read = way.hold("SELECT 2")
+            reading = asyncio.ensure_future(late.read("run"))
+            await read.given.wait()
+            assert await store.cut("run", 2 * PART - 1) == 2 * PART - 1
+            read.go.set()
+
+            assert [one.cursor for one in (await reading).items] == [2 * PART]
+
+
+async def test_a_start_that_goes_while_it_is_read_is_not_there(postgres: Database) -> None:
+    async with opened(TheLog(), postgres) as (store, _):
+        await store.append_start(started("run", LARGE))
+        async with over(postgres) as (database, way), opened(TheLog(), database) as (late, _):
+            read = way.hold("SELECT 1")
+            reading = asyncio.ensure_future(late.start_of("run"))
+            await read.given.wait()
+            await TheLog().drop(store, "run")
+            read.go.set()
+
+            assert await reading is None

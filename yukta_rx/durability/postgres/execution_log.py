@@ -333,7 +333,13 @@ class PostgresExecutionLogStore:
         for row, (started,) in await self._readable(sql.START, ("started",), name):
             if isinstance(started, RunStarted) and row["started"].startswith(MARK):
                 what = f"the start payload of run {execution_id}"
-                payload = await self._payloads.opened(started.payload, what)
+                try:
+                    payload = await self._payloads.opened(started.payload, what)
+                except StoreUnavailableError:
+                    if await self._database.fetch(sql.START, self._database.part, name):
+                        raise
+                    # It had to go meanwhile.
+                    return None
                 return replace(started, payload=payload)
             if isinstance(started, RunStarted):
                 return started

@@ -242,19 +242,24 @@ class PostgresResultStore:
     ) -> StoredResults | None:
         """Results behind a place."""
         whose = (self._database.part, stored(execution_id))
-        run = await self._database.fetchrow(_RUN, *whose)
-        if run is None:
-            return None
-        # Only what was there when the run was looked at: an end is told with the last of them.
-        rows = await self._database.fetch(_READ, *whose, after, run["last_cursor"], limit)
-        try:
-            items = tuple([await self._opened(execution_id, row["result"]) for row in rows])
-        except BadRequestError as error:
-            raise StoreUnavailableError(
-                f"a result of run {execution_id} behind {after} cannot be read: {error.detail}",
-                store="results",
-            ) from error
-        return StoredResults(items, run["ended"])
+        while (run := await self._database.fetchrow(_RUN, *whose)) is not None:
+            # Only what was there when the run was looked at: an end is told with the last of them.
+            asked = (*whose, after, run["last_cursor"], limit)
+            rows = await self._database.fetch(_READ, *asked)
+            try:
+                items = tuple([await self._opened(execution_id, row["result"]) for row in rows])
+            except BadRequestError as error:
+                raise StoreUnavailableError(
+                    f"a result of run {execution_id} behind {after} cannot be read: {error.detail}",
+                    store="results",
+                ) from error
+            except StoreUnavailableError:
+                if await self._database.fetch(_READ, *asked) == rows:
+                    raise
+                # They had to go meanwhile, with what is kept apart of them.
+                continue
+            return StoredResults(items, run["ended"])
+        return None
 
     async def _opened(self, execution_id: str, line: str) -> ResultEvent:
         result = decode_result(line.encode())
