@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -282,6 +284,39 @@ async def test_a_start_that_its_key_refuses_leaves_no_blob(tmp_path: Path) -> No
         await store.append_start(started("a"), key("a"))
         assert await store.append_start(started("b", LARGE), key("b")) == key("a")
 
+        assert (blobs.size, await store.start_of("b")) == (0, None)
+
+
+async def test_a_start_that_is_given_up_while_its_key_is_written_leaves_no_blob(
+    tmp_path: Path,
+) -> None:
+    async with opened(Log(), tmp_path) as (store, blobs):
+        # The thread of the log comes to the first start only then.
+        may, busy, kept = threading.Event(), asyncio.Event(), asyncio.Event()
+        loop, put = asyncio.get_running_loop(), blobs.put
+
+        def hold() -> None:
+            loop.call_soon_threadsafe(busy.set)
+            may.wait()
+
+        async def telling(owner: Owner, data: bytes) -> Any:
+            blob = await put(owner, data)
+            kept.set()
+            return blob
+
+        blobs.put = telling
+        holding = asyncio.ensure_future(store._journal.call(hold))
+        await busy.wait()
+        first = asyncio.ensure_future(store.append_start(started("a"), key("a")))
+        second = asyncio.ensure_future(store.append_start(started("b", LARGE), key("b")))
+        await kept.wait()
+        second.cancel()
+        may.set()
+        assert await first is None
+        await holding
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        await store._tasks.ended()
         assert (blobs.size, await store.start_of("b")) == (0, None)
 
 

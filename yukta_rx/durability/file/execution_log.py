@@ -167,6 +167,13 @@ class FileExecutionLogStore:
         blob = await self._payloads.put(run, text)
         body = b'{"apart":true,' + encode_event(replace(started, payload=blob))[1:]
         try:
+            await self._unclaimed(key)
+        except asyncio.CancelledError:
+            if self._tasks is not None:
+                self._tasks.spawn(self._payloads.forget(run), f"yukta forget start {run}")
+            raise
+        # Who is cancelled from here on has handed it over, and it is written all the same.
+        try:
             known = await self._append_start(started, body, key, apart=True)
         except YuktaError:
             await self._payloads.forget(run)
@@ -175,14 +182,18 @@ class FileExecutionLogStore:
             await self._payloads.forget(run)
         return known
 
+    async def _unclaimed(self, key: IdempotencyKey | None) -> None:
+        """Wait until a key is not being written; at once if it is not."""
+        while key is not None and (claim := self._claims.get(key.scope)) is not None:
+            await asyncio.wait((claim,))
+
     async def _append_start(
         self, started: RunStarted, body: bytes, key: IdempotencyKey | None, *, apart: bool = False
     ) -> IdempotencyKey | None:
         if key is None:
             await asyncio.shield(self._write([(started, body, apart)]))
             return None
-        while (claim := self._claims.get(key.scope)) is not None:
-            await asyncio.wait((claim,))
+        await self._unclaimed(key)
         known = self._index.in_force(key.scope, started.time)
         if known is not None:
             self._check()
