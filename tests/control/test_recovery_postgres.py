@@ -18,12 +18,16 @@ import pytest
 
 from tests.control.crash import dethroned
 from tests.durability.conftest import postgres, postgres_schema, postgres_server
+from tests.durability.lossy import Lossy
 from yukta_rx.app import Engine
 from yukta_rx.config.load import load_settings
 from yukta_rx.control.commands import Recover, RestartFromNode, RestartWorkflow, SetLimits
 from yukta_rx.control.handles import Execution
+from yukta_rx.durability.postgres._writer import ATTEMPTS
+from yukta_rx.durability.postgres.database import Database
+from yukta_rx.durability.postgres.execution_log import PostgresExecutionLogStore
 from yukta_rx.durability.postgres.fence import raise_epoch
-from yukta_rx.errors import ConflictError, StaleLeaderError
+from yukta_rx.errors import ConflictError, StaleLeaderError, StoreUnavailableError
 from yukta_rx.model.status import TaskStatus
 from yukta_rx.plugins.contract import processor, trigger
 from yukta_rx.plugins.registry import PluginRegistry
@@ -266,6 +270,35 @@ async def test_a_start_that_was_cut_in_one_of_its_writes_never_was(
         assert await after.stores.queued_starts.list() == []
         again = await after.start("s", "w", {"count": 1}, idempotency_key="k")
         assert await again.wait() is TaskStatus.SUCCESS
+
+
+async def test_a_start_of_which_no_answer_came_has_an_end_and_a_repeat_starts_anew(engine) -> None:
+    async with engine() as running:
+        first = await running.start("s", LINE, {"count": 1})
+        assert await first.wait() is TaskStatus.SUCCESS
+        led, log = running.stores.database, running.history._store
+        async with Lossy(led._url) as way, Database(way.url, part=led.part, size=2) as database:
+            database.epoch = led.epoch
+            async with PostgresExecutionLogStore(database, 500, 10_000) as store:
+                running.history._store = store
+                second = await running.start("s", "w", {"count": 1})
+                assert await second.wait() is TaskStatus.SUCCESS
+                await running.history.settled()
+                for _ in range(ATTEMPTS):
+                    way.lose("SELECT 1")
+                with pytest.raises(StoreUnavailableError):
+                    await running.start("s", "w", {"count": 2}, idempotency_key="k")
+                assert way.lost == ATTEMPTS
+                again = await running.start("s", "w", {"count": 2}, idempotency_key="k")
+                assert await again.wait() is TaskStatus.SUCCESS
+                await running.history.settled()
+                running.history._store = log
+        runs = {run.started.execution_id: run.ended for run in await log.runs()}
+
+    for known in (first, second, again):
+        assert runs.pop(known.execution_id).status is TaskStatus.SUCCESS
+    [lost] = runs.values()
+    assert (lost.status, lost.error["code"]) == (TaskStatus.ERROR, "store_unavailable")
 
 
 async def test_limits_that_a_command_set_are_in_force_again(engine) -> None:
