@@ -109,8 +109,8 @@ class PluginCall:
         self.fn = node.spec.fn
         self.own_context = node.spec.overlaps
         self.instance: Any = None
-        self.carried: Callable[[Message], Message] | None = None
-        """What makes a message again what the plugin carries; see `PluginSpec.carries`."""
+        self.carried: Callable[[Message, Message], Message] | None = None
+        """Gives, of a message and its copy, what the plugin carries; see `PluginSpec.carries`."""
         self.pure = node.spec.pure
         self.shared = copies(node, shared=shared)
         self.first: Callable[[Message | None], None] | None = None
@@ -361,7 +361,7 @@ class PluginCall:
         config = self.config if self.config is not None else self.config_for(msg)
         context, given = self.context, self.taken(msg)
         if self.carried is not None:
-            given = msg = self.carried(given)
+            given = msg = self.carried(msg, given)
         if self.own_context or msg.attempt > 1:
             context = CallContext(context, msg)
         else:

@@ -14,11 +14,12 @@ from collections import OrderedDict
 from contextlib import suppress
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from weakref import WeakKeyDictionary
 
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 from yukta_rx.model.claim import Claim
 from yukta_rx.model.message import Message, Routed, copy_payload
-from yukta_rx.model.preview import preview
+from yukta_rx.model.preview import LONGEST, preview
 from yukta_rx.model.weight import weigh
 from yukta_rx.operators._valve import Undecided
 from yukta_rx.streams.aio import Tasks
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.model.codec import Blob
 
-KEPT: Final = 32 << 20
-"""Bytes of texts whose payloads stay open for others that want them too; one stays in any case."""
+KEPT: Final = 64 << 20
+"""Bytes of texts whose payloads stay open for others that want them too, in all runs together; one
+stays in any case."""
 
 SECONDS: Final = 1.0
 """How long a payload stays open that nobody asks for."""
-
 
 _LIGHT: Final = frozenset({int, float, bool, NoneType})
 _MEMBERS: Final = 16
@@ -65,25 +66,80 @@ class _Open(NamedTuple):
     used: float
 
 
+_all_open: WeakKeyDictionary[asyncio.AbstractEventLoop, OpenPayloads] = WeakKeyDictionary()
+
+
+class OpenPayloads:
+    """The payloads that are open in the runs of one event loop.
+
+    Each run has its own: what a plugin does to a payload against the rules stays in its run.
+    """
+
+    # No reference to the loop, or to what has one, which could then never be collected.
+    __slots__ = ("_armed", "_open", "_size")
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[tuple[object, str], _Open] = OrderedDict()
+        """By run and hash; what was asked for last comes last."""
+        self._size = 0
+        self._armed = False
+
+    @staticmethod
+    def of(loop: asyncio.AbstractEventLoop) -> OpenPayloads:
+        """Those of `loop`."""
+        return _all_open.setdefault(loop, OpenPayloads())
+
+    def find(self, run: object, sha256: str, now: float) -> _Open | None:
+        """What is open in a run, which stays so for a while now."""
+        found = self._open.pop((run, sha256), None)
+        if found is not None:
+            self._open[run, sha256] = found._replace(used=now)
+        return found
+
+    def keep(
+        self, run: object, claim: Claim, payload: Any, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """A payload is open in a run, and was not."""
+        self._open[run, claim.sha256] = _Open(payload, claim.size, loop.time())
+        self._size += claim.size
+        while self._size > KEPT and len(self._open) > 1:
+            _, gone = self._open.popitem(last=False)
+            self._size -= gone.size
+        if not self._armed:
+            self._armed = True
+            loop.call_later(SECONDS, self._let_go, loop)
+
+    def _let_go(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        while self._open:
+            key, oldest = next(iter(self._open.items()))
+            if oldest.used + SECONDS > now:
+                loop.call_at(oldest.used + SECONDS, self._let_go, loop)
+                return
+            del self._open[key]
+            self._size -= oldest.size
+        self._armed = False
+
+
 class RunClaims:
-    """The references of one run, and the payloads that are open.
+    """The references of one run.
 
     Who wants the same payload within a moment, as the children of one node do, shares it.
 
     Args:
         source: where payloads are kept apart.
+        preview: characters of each payload that are kept with its reference, to be shown.
     """
 
-    def __init__(self, source: ClaimSource) -> None:
+    def __init__(self, source: ClaimSource, preview: int = 0) -> None:
         self.limit = source.claim_bytes
         self.read = source.payload
+        self.preview = preview
         self.loop = asyncio.get_running_loop()
         self._tasks = Tasks(self.loop, lambda: None)
-        self._open: OrderedDict[str, _Open] = OrderedDict()
-        """By hash; what was asked for last comes last."""
-        self._size = 0
+        self._name = object()
+        self._open = OpenPayloads.of(self.loop)
         self._opening: dict[str, asyncio.Future[Any]] = {}
-        self._timer: asyncio.TimerHandle | None = None
 
     async def open(self, claim: Claim) -> Any:
         """The payload of a reference, shared with others.
@@ -91,11 +147,8 @@ class RunClaims:
         Raises:
             StoreUnavailableError: it cannot be read; names the blob.
         """
-        if claim.reader is None:
-            claim.reader = self.read
-        found = self._open.pop(claim.sha256, None)
+        found = self._open.find(self._name, claim.sha256, self.loop.time())
         if found is not None:
-            self._open[claim.sha256] = found._replace(used=self.loop.time())
             return found.payload
         opening = self._opening.get(claim.sha256)
         if opening is None:
@@ -113,31 +166,11 @@ class RunClaims:
             # Who asked may be gone.
             opening.exception()
         else:
-            self._keep(claim, payload)
+            self._open.keep(self._name, claim, payload, self.loop)
             opening.set_result(payload)
         finally:
             del self._opening[claim.sha256]
             opening.cancel()
-
-    def _keep(self, claim: Claim, payload: Any) -> None:
-        self._open[claim.sha256] = _Open(payload, claim.size, self.loop.time())
-        self._size += claim.size
-        while self._size > KEPT and len(self._open) > 1:
-            _, gone = self._open.popitem(last=False)
-            self._size -= gone.size
-        if self._timer is None:
-            self._timer = self.loop.call_later(SECONDS, self._let_go)
-
-    def _let_go(self) -> None:
-        self._timer = None
-        now = self.loop.time()
-        while self._open:
-            sha256, oldest = next(iter(self._open.items()))
-            if oldest.used + SECONDS > now:
-                self._timer = self.loop.call_at(oldest.used + SECONDS, self._let_go)
-                return
-            del self._open[sha256]
-            self._size -= oldest.size
 
 
 class NodeClaims:
@@ -148,9 +181,16 @@ class NodeClaims:
         node: the node.
         wanted: whether what it emits is written down; None if never.
         shared: whether its plugin gets copies anyway.
+
+    Attributes:
+        carries: whether its plugin keeps references.
+        opens: whether it looks at payloads at all.
     """
 
-    __slots__ = ("_copies", "_limit", "_node", "_opened", "_run", "_wanted", "carries")
+    __slots__ = (
+        *("_copies", "_id", "_limit", "_node", "_opened", "_preview", "_run", "_wanted"),
+        *("carries", "opens"),
+    )
 
     def __init__(
         self,
@@ -159,17 +199,26 @@ class NodeClaims:
         wanted: Callable[[], bool] | None,
         *,
         shared: bool,
+        opens: bool = True,
     ) -> None:
         spec = node.prepared.spec
         self._run = run
-        self._node = node
+        self._node: NodeRuntime | None = node
+        self._id = node.id
         self._limit = run.limit
         self._wanted = wanted
         # What is open may be given to others too.
         self._copies = not (spec.pure or shared)
         self.carries = spec.carries
-        self._opened: dict[int, Claim] = {}
-        """References that the plugin is about to be given, by the payloads that are open for it."""
+        self.opens = opens
+        self._preview = max(run.preview, LONGEST) if self.carries else run.preview
+        self._opened: dict[Message, Claim] = {}
+        """References that the plugin is about to be given, by the messages that are open for it."""
+
+    def part(self) -> None:
+        """Its run has ended, and goes when nobody has it any more."""
+        self._node = self._wanted = None
+        self._opened.clear()
 
     @property
     def sealed(self) -> Callable[[Any], Any]:
@@ -204,10 +253,10 @@ class NodeClaims:
             StoreUnavailableError: the payload cannot be read; names the blob and the node.
         """
         whole, claim = await self.whole(item), item.payload
+        if self._preview and claim.preview is None:
+            claim.preview = preview(whole.payload, self._preview)
         if self.carries:
-            if claim.preview is None:
-                claim.preview = preview(whole.payload)
-            self._opened[id(whole.payload)] = claim
+            self._opened[whole] = claim
         elif self._copies:
             return with_payload(whole, copy_payload(whole.payload))
         return whole
@@ -221,17 +270,28 @@ class NodeClaims:
         try:
             return with_payload(item, await self._run.open(item.payload))
         except StoreUnavailableError as error:
-            told = f"node {self._node.id}: the payload of message {item.id}: {error.detail}"
+            told = f"node {self._id}: the payload of message {item.id}: {error.detail}"
             raise StoreUnavailableError(told, **error.members) from error
 
     def opened_in_thread(self, item: Message) -> Message:
         """As `opened`, for a thread."""
         return asyncio.run_coroutine_threadsafe(self.opened(item), self._run.loop).result()
 
-    def carried(self, msg: Message) -> Message:
-        """The message as a plugin gets it that carries references."""
-        claim = self._opened.pop(id(msg.payload), None)
-        return msg if claim is None else with_payload(msg, claim)
+    def carried(self, msg: Message, given: Message) -> Message:
+        """The message as a plugin gets it that carries references.
+
+        Args:
+            msg: the message, open for the options of the plugin.
+            given: what the plugin would get otherwise.
+        """
+        claim = self._opened.pop(msg, None)
+        return given if claim is None else with_payload(msg, claim)
+
+    def restored(self, msg: Message) -> Message:
+        """A message that was in a file, which says nothing of who reads its payload."""
+        if type(msg.payload) is Claim:
+            msg.payload.reader = self._run.read
+        return msg
 
     def _sealed(self, out: Any) -> Any:
         kind = type(out)
@@ -247,12 +307,17 @@ class NodeClaims:
         except UnserialisablePayloadError:
             # The record says so as well, and is given up.
             return out
+        if self._run.preview:
+            claim.preview = preview(out.payload, self._run.preview)
         return with_payload(out, claim)
 
     def worked_off(self, item: Message, opened: Message) -> None:
-        """A call is over: the context of the node does not keep its payload."""
+        """A call is over, or could not begin: nothing here keeps its payload."""
+        if opened is item or self._node is None:
+            return
+        self._opened.pop(opened, None)
         context = self._node.context
-        if opened is not item and context is not None and context.message is opened:
+        if context is not None and context.message is opened:
             context.message = item
 
     def resealed(self, out: Any, item: Message, opened: Message) -> Any:
@@ -278,49 +343,53 @@ class NodeClaims:
 
         return lambda msg: opened(msg) if self.closed(msg) else limit(msg)
 
-    def judged(self, point: Breakpoint) -> Callable[[Message], bool]:
-        """A breakpoint, which may look at payloads."""
-        return _Judged(self, self._run, self._node, point) if point.reads_payload else point
-
-
-def judged(
-    claims: NodeClaims | None, points: Iterable[Breakpoint]
-) -> Iterable[Callable[[Message], bool]]:
-    """Breakpoints of a node, which may look at payloads."""
-    return points if claims is None else map(claims.judged, points)
+    def judged(self, points: tuple[Breakpoint, ...]) -> Iterable[Callable[[Message], bool]]:
+        """Breakpoints of the node, which may look at payloads."""
+        if self._node is None or not any(point.reads_payload for point in points):
+            return points
+        return (_Judged(self, self._run.loop, self._node, points),)
 
 
 class _Judged:
-    """A breakpoint in front of a node: tells of a reference once that is opened."""
+    """Breakpoints in front of a node: tell of a reference once that is opened."""
 
-    __slots__ = ("_claims", "_node", "_point", "_run", "_tasks", "_verdict", "_waiting")
+    __slots__ = ("_claims", "_node", "_points", "_tasks", "_verdicts")
 
     def __init__(
-        self, claims: NodeClaims, run: RunClaims, node: NodeRuntime, point: Breakpoint
+        self,
+        claims: NodeClaims,
+        loop: asyncio.AbstractEventLoop,
+        node: NodeRuntime,
+        points: tuple[Breakpoint, ...],
     ) -> None:
         self._claims = claims
         self._node = node
-        self._point = point
-        self._tasks = Tasks(run.loop, lambda: None)
-        self._waiting: Message | None = None
-        self._verdict: tuple[Message, bool] | None = None
+        self._points = points
+        self._tasks = Tasks(loop, lambda: None)
+        self._verdicts: dict[Message, bool | None] = {}
+        """Of the messages that were asked about, one for each parent; None while one is opened."""
 
     def __call__(self, msg: Message) -> bool:
-        if not self._claims.closed(msg):
-            return self._point(msg)
-        if self._verdict is not None and self._verdict[0] is msg:
-            return self._verdict[1]
-        if self._waiting is not msg:
-            self._waiting = msg
+        if not is_closed(msg):
+            return self._hold(msg)
+        if msg not in self._verdicts:
+            self._verdicts[msg] = None
             self._tasks.spawn(self._judge(msg), f"yukta breakpoint {self._node.id}")
-        raise Undecided
+        verdict = self._verdicts[msg]
+        if verdict is None:
+            raise Undecided
+        del self._verdicts[msg]
+        return verdict
+
+    def _hold(self, msg: Message) -> bool:
+        return any(point(msg) for point in self._points)
 
     async def _judge(self, msg: Message) -> None:
         holds = False
-        with suppress(StoreUnavailableError):
+        with suppress(Exception):
             # If it cannot be opened the call says so, with the policy that the node has for that.
-            holds = self._point(await self._claims.whole(msg))
-        self._verdict, self._waiting = (msg, holds), None
+            holds = self._hold(await self._claims.whole(msg))
+        self._verdicts[msg] = holds
         if self._node.stage is not None and not self._node.stage.ended:
             self._node.stage.wake()
 

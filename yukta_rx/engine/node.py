@@ -9,7 +9,6 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx import operators as ops
-from yukta_rx.engine.claims import NodeClaims, judged
 from yukta_rx.engine.drops import Drops
 from yukta_rx.engine.fronts import buffer_of, drain, in_front
 from yukta_rx.engine.host import PluginCounts
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
     from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.engine.breakpoints import Breakpoint
+    from yukta_rx.engine.claims import NodeClaims
     from yukta_rx.engine.host import NodeHost
     from yukta_rx.engine.policies import Attempts
     from yukta_rx.engine.resume import Prelude
@@ -166,7 +166,9 @@ class NodeRuntime:
         buffer = self.prepared.policy.edge_buffer
         if buffer is None:
             return None
-        told = {} if self.drops is None else {"on_drop": self._dropped}
+        told: dict[str, Any] = {} if self.drops is None else {"on_drop": self._dropped}
+        if self.claims is not None:
+            told["restore"] = self.claims.restored
         return ops.edge_buffer(
             buffer.size,
             buffer.overflow,
@@ -360,7 +362,8 @@ class NodeRuntime:
             return False
         self.breakpoints = (*self.breakpoints, breakpoint)
         self.valve.on_hold = self._held
-        self.valve.break_at(judged(self.claims, self.breakpoints))
+        points, claims = self.breakpoints, self.claims
+        self.valve.break_at(points if claims is None else claims.judged(points))
         return True
 
     def clear_breakpoints(self) -> bool:

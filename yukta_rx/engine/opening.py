@@ -134,8 +134,7 @@ class OpenPlugins:
             call = PluginCall(node.prepared, context, shared=shared, timers=node, hold=node.hold())
             if call.shared:
                 node.passed_round = call.passed_on
-            if node.claims is not None and node.claims.carries:
-                call.carried = node.claims.carried
+            _carry(node, call)
         if node.prelude is not None and node.prepared.spec.recall is not None:
             node.prelude.recall = call.recall
         if call.opening_waits:
@@ -201,6 +200,7 @@ class OpenPlugins:
         if began:
             call.first = None
         node.passed_round = call.passed_on
+        _carry(node, call)
         self.ready[node.id] = self._ready(call)
         if call.spec.open is not None:
             return partial(self._open_again, call)
@@ -248,6 +248,12 @@ class OpenPlugins:
             log.warning(told, call.node_id, exc_info=error, extra=_about(call))
         finally:
             call.context.release()
+
+
+def _carry(node: NodeRuntime, call: PluginCall) -> None:
+    """Let a plugin that carries references have them."""
+    if node.claims is not None and node.claims.carries:
+        call.carried = node.claims.carried
 
 
 def _about(call: PluginCall) -> dict[str, str]:

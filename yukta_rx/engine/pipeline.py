@@ -73,7 +73,7 @@ def node_plan(
     limit, retry, on_error = node.attempts(timeout)
     idle, deadline = node.clocks()
     fields: dict[str, Any] = {
-        "body": ready.body if claims is None else ClaimedBody(ready.body, claims),
+        "body": ClaimedBody(ready.body, claims) if claims and claims.opens else ready.body,
         "gate": prelude or node.valve,
         "limit": limit,
         "retry": retry,

@@ -141,15 +141,17 @@ class Recording:
         self._exposed = exposed_outputs(prepared, shared)
         self._nodes: dict[str, NodeRecorder] = {}
 
-    def claim(self, nodes: Iterable[NodeRuntime]) -> None:
-        """Have large payloads travel as references, if the record keeps them apart."""
+    def claim(self, nodes: Iterable[NodeRuntime], preview: int = 0) -> None:
+        """Have large payloads travel as references, if the record keeps them apart.
+
+        Args:
+            nodes: those of the run.
+            preview: characters of each payload that are kept with its reference, to be shown.
+        """
         if (source := self._recorder.claims) is None:
             return
-        run, recorders = RunClaims(source), self._nodes
+        run, recorders = RunClaims(source, preview), self._nodes
         for node in nodes:
-            if node.prepared.spec.type == NULL_TERMINAL:
-                # It looks at nothing, so nothing has to be opened.
-                continue
 
             def wanted(node_id: str = node.id) -> bool:
                 recorder = recorders.get(node_id)
@@ -157,7 +159,11 @@ class Recording:
 
             feeds = bool(node.prepared.children)
             shared = copies(node.prepared, shared=node.id in self._shared)
-            node.claims = NodeClaims(run, node, wanted if feeds else None, shared=shared)
+            # One that looks at nothing needs nothing opened, but for its breakpoints.
+            opens = node.prepared.spec.type != NULL_TERMINAL
+            node.claims = NodeClaims(
+                run, node, wanted if feeds else None, shared=shared, opens=opens
+            )
 
     def hooks(self, node: NodeRuntime, hooks: Hooks) -> Hooks:
         """`hooks` with the recording of `node` in front of them, and its end marker behind."""

@@ -15,7 +15,7 @@ from yukta_rx.engine.asking import signals_of
 from yukta_rx.engine.assembly import shared_inputs, wire
 from yukta_rx.engine.host import NodeHost, nobody
 from yukta_rx.engine.keeping import Keeping, keeping_in_memory
-from yukta_rx.engine.lines import LineRelay
+from yukta_rx.engine.lines import ECHOED, LineRelay
 from yukta_rx.engine.losses import Loss, lossless_fault, untold
 from yukta_rx.engine.node import NodeRuntime
 from yukta_rx.engine.opening import OpenPlugins, without_engine_members
@@ -155,7 +155,8 @@ class Run(Steerable):
         self._host = self._make_host()
         self.nodes = self._make_nodes()
         if self._recording is not None:
-            self._recording.claim(self.nodes.values())
+            shown = ECHOED if settings.logs.echo_output else 0
+            self._recording.claim(self.nodes.values(), shown)
         if step_mode:
             self.pause()
 
@@ -315,6 +316,8 @@ class Run(Steerable):
         if self._circuit is not None:
             self._circuit.clear()
         for node in self.nodes.values():
+            if node.claims is not None:
+                node.claims.part()
             node.on_dropped = node.prelude = node.claims = None
 
     def _context_of(self, node: NodeRuntime) -> NodeContext:

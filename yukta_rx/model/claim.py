@@ -91,7 +91,7 @@ class Claim:
         return f"Claim({self.sha256}, {self.size} bytes)"
 
     def __sizeof__(self) -> int:
-        return OWN + (0 if self.text is None else len(self.text))
+        return OWN + len(self.text or b"") + len(self.preview or "")
 
     def __copy__(self) -> Claim:
         return self

@@ -22,10 +22,11 @@ def preview(payload: Any, longest: int = LONGEST) -> str:
         payload: any value.
         longest: characters of the text at most.
     """
-    if type(payload) is Claim and payload.preview is not None:
-        return payload.preview[:longest]
     try:
-        text = dumps_plain(_Start(longest).of(payload, _DEPTH)).decode()
+        if type(payload) is Claim and payload.preview is not None:
+            text = payload.preview
+        else:
+            text = dumps_plain(_Start(longest).of(payload, _DEPTH)).decode()
     except UnserialisablePayloadError:
         # Half a surrogate pair, say.
         text = ascii(payload[:longest]) if isinstance(payload, str) else type(payload).__name__

@@ -31,6 +31,7 @@ def edge_buffer(
     on_drop: OnDrop = ignore,
     folder: Path | None = None,
     flatten: Callable[[Any], Any] = same,
+    restore: Callable[[Any], Any] = same,
 ) -> Operator:
     """Keep up to `size` elements for the node behind, and never hold up the parents.
 
@@ -60,6 +61,7 @@ def edge_buffer(
         on_drop: hears of what was dropped, with the edge whose elements found no room.
         folder: where SPILL keeps its files; the system's temporary folder if None.
         flatten: makes of an element what SPILL can write.
+        restore: makes of what SPILL has read what it was, as far as it was not written.
 
     Raises:
         ValueError: `size` is below 1.
@@ -73,7 +75,7 @@ def edge_buffer(
             return Flow(replace(plan, prefetch=size))
         spills = overflow is Overflow.SPILL
         body = (
-            SpillBody(size, folder, flatten)
+            SpillBody(size, folder, flatten, restore)
             if spills
             else DropBody(size, overflow is Overflow.DROP_OLDEST, on_drop)
         )

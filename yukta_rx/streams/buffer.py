@@ -148,6 +148,7 @@ class SpillBody:
     size: int
     folder: Path | None
     flatten: Callable[[Any], Any]
+    restore: Callable[[Any], Any]
 
     def stage(self, plan: NodePlan, circuit: Circuit) -> Stage:
         """The spilling stage."""
@@ -208,7 +209,7 @@ class SpillStage(BufferStage):
 
     def _has_read(self, chunk: list[Any]) -> None:
         self.backlog -= len(chunk)
-        self.pending = chunk
+        self.pending = list(map(self.body.restore, chunk))
 
     def _has_written(self, _result: None) -> None:
         self.backlog += self.moving

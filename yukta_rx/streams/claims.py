@@ -108,7 +108,10 @@ def _map_stage(body: MapBody, claims: Claims, plan: NodePlan, circuit: Circuit) 
             if not closed(item):
                 return sealed(await circuit.pool.call(call, item))
             opened = await claims.opened(item)
-            return claims.resealed(await circuit.pool.call(call, opened), item, opened)
+            try:
+                return claims.resealed(await circuit.pool.call(call, opened), item, opened)
+            finally:
+                claims.worked_off(item, opened)
 
         return AsyncBody(in_thread, exact=body.exact).stage(plan, circuit)
 
@@ -282,11 +285,11 @@ def _around_async(body: AsyncBody, claims: Claims) -> AsyncBody:
 
     async def opening(item: Any) -> Any:
         opened = await claims.opened(item)
-        call: Awaitable[Any] = fn(opened)
-        if claims.carries:
-            # It has the reference itself, and may take long.
-            opened = item
         try:
+            call: Awaitable[Any] = fn(opened)
+            if claims.carries:
+                # It has the reference itself, and may take long.
+                opened = item
             given = await call
             made = given if convert is None else convert(item, given, 0)
             return claims.resealed(made, item, opened)
