@@ -113,6 +113,15 @@ class HistoryContract:
         assert left == [[], [], ["first", "last"], ["first", "last"]]
         assert store.kept == 2
 
+    async def test_the_number_of_histories_is_right_when_many_change_at_once(
+        self, store: HistoryStore
+    ) -> None:
+        keys = [HistoryKey("s", str(number)) for number in range(10)]
+        await asyncio.gather(*(store.append(key, turn("one"), MANY) for key in keys))
+        assert store.kept == 10
+        await asyncio.gather(*(store.clear(key) for key in keys[:4]))
+        assert store.kept == 6
+
     async def test_H6_an_effect_that_is_known_changes_nothing(self, store: HistoryStore) -> None:
         for _ in range(2):
             await store.append(CHAT, turn("once"), MANY, effect=effect("a"))

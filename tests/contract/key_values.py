@@ -56,6 +56,17 @@ class KeyValueContract:
         assert await value(store, "2") is False
         assert store.kept == len(VALUES) - 1
 
+    async def test_the_number_of_keys_is_right_when_many_change_at_once(
+        self, store: KeyValueStore
+    ) -> None:
+        names = [(f"s{n % 2}", f"k{n}") for n in range(10)]
+        await asyncio.gather(*(store.put(*name, 1, cap=MANY) for name in names))
+        assert store.kept == 10
+        await asyncio.gather(*(store.remove(*name) for name in names[:4]))
+        assert store.kept == 6
+        await asyncio.gather(store.clear("s0"), store.clear("s1"))
+        assert store.kept == 0
+
     async def test_K2_no_increment_is_lost(self, store: KeyValueStore) -> None:
         sums = await asyncio.gather(*(store.incr("s", "n", 1, cap=MANY) for _ in range(50)))
 

@@ -162,7 +162,8 @@ class PostgresHistoryStore:
             await self._effects.note(made, effect, DONE)
             return int(before == 0)
 
-        self._kept += await self._database.write(work)
+        new = await self._database.write(work)
+        self._kept += new
 
     async def clear(self, key: HistoryKey, effect: EffectKey | None = None) -> None:
         """Remove a history; with an effect that is known, nothing."""
@@ -176,7 +177,8 @@ class PostgresHistoryStore:
             await self._effects.note(made, effect, DONE)
             return int(gone > 0)
 
-        self._kept -= await self._database.write(work)
+        gone = await self._database.write(work)
+        self._kept -= gone
 
     async def sweep(self, until: datetime) -> int:
         """Remove every history whose newest turn is not after `until`; how many went."""

@@ -100,7 +100,8 @@ class PostgresKeyValueStore:
             await self._effects.note(made, effect, NOTHING)
             return new
 
-        self._kept += await self._database.write(work)
+        new = await self._database.write(work)
+        self._kept += new
 
     async def incr(
         self, session_id: str, key: str, by: int, *, cap: int, effect: EffectKey | None = None
@@ -159,7 +160,8 @@ class PostgresKeyValueStore:
             await made.fetchval(LOCK_COUNT, part, epoch, session)
             return int(await made.fetchval(CLEAR, part, session))
 
-        self._kept -= await self._database.write(work)
+        gone = await self._database.write(work)
+        self._kept -= gone
 
     # -- parts
 
