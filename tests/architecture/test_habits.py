@@ -100,6 +100,37 @@ def test_case_59_even_the_owner_of_tasks_may_not_drop_one() -> None:
     assert loose_tasks("loop.create_task(f())", may_keep=True) == [1]
 
 
+# --- counting (`self.n += await f()` reads `self.n` before it waits) -----------------------------
+
+
+def stale_sums(text: str) -> list[int]:
+    """Lines that add to what others change, too, and wait for the summand in between."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.AugAssign)
+        and not isinstance(node.target, ast.Name)
+        and any(isinstance(part, ast.Await) for part in ast.walk(node.value))
+    ]
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=named)
+def test_nothing_is_added_to_what_was_read_before_a_wait(path: Path) -> None:
+    assert stale_sums(path.read_text(encoding="utf-8")) == []
+
+
+def test_a_sum_of_before_a_wait_is_noticed() -> None:
+    text = (
+        "async def f(self):\n"
+        "    self.n += await g()\n"
+        "    self.n[0] -= 1 + len(await g())\n"
+        "    n += await g()\n"
+        "    self.n += n\n"
+    )
+
+    assert stale_sums(text) == [2, 3]
+
+
 # --- size ----------------------------------------------------------------------------------------
 
 
