@@ -26,6 +26,7 @@ from yukta_rx.model.codec import (
     dumps_plain,
     dumps_state,
     encode,
+    is_plain,
     loads_external,
 )
 from yukta_rx.model.tags import write
@@ -99,6 +100,13 @@ def nested(depth, wrap=lambda inner: [inner]):
     return value
 
 
+def _written(value, *, plain):
+    try:
+        return encode(value, plain=plain)
+    except UnserialisablePayloadError as error:
+        return error.detail
+
+
 class TestEncodeAndDecode:
     """What is stored is what comes back."""
 
@@ -115,6 +123,17 @@ class TestEncodeAndDecode:
     @example({"a": "\0", "b": 2**64, "c": None})
     def test_plain_values_are_written_the_same_without_being_read_back(self, value):
         assert encode({"in": value}, plain=True) == encode({"in": value})
+
+    @given(values | st.dictionaries(keys, plain_scalars, max_size=4))
+    @example(namedtuple("Pair", "one other")(1, 2))
+    @example({"a": OrderedDict(b=1)})
+    @example({1: "a"})
+    @example({"a": enum.IntEnum("Level", "LOW").LOW})
+    def test_what_is_found_plain_is_written_the_same_without_being_read_back(self, value):
+        if is_plain(value):
+            written, exact = [_written([value, {}], plain=plain) for plain in (True, False)]
+            assert written == exact
+            assert type(value) is dict or type(value) in PLAIN
 
     @given(values)
     def test_what_is_stored_is_json_without_nul_and_without_nonfinite_numbers(self, value):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from yukta_rx.errors import UnserialisablePayloadError
+from yukta_rx.model.codec import decode
 from yukta_rx.model.policy import NO_POLICY, OnError
 from yukta_rx.model.session import SessionConfig
 from yukta_rx.model.workflow import OnTerminalFailure, WorkflowDefinition, content_hash
@@ -83,6 +84,7 @@ class TestDocument:
 
     def test_a_read_document_is_written_as_it_was(self):
         assert read(DOCUMENT).as_document() == DOCUMENT
+        assert decode(read(DOCUMENT).text) == DOCUMENT
 
     @pytest.mark.parametrize("value", [0, 0.5, 3600, "${payload.secs:int}", "${env.X:number=3}"])
     def test_an_idle_timeout_is_a_number_from_zero_on_or_an_expression(self, value):

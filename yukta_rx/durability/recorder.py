@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -315,7 +314,7 @@ class InputRecorder(NodeRecorder):
         self._open_guess = 0
         self._group = ""
         """Under which rows were written of the inputs that are not over."""
-        self._given: Counter[str] = Counter()
+        self._given: dict[str, int] = {}
         """Messages in those rows, by what they came from."""
 
     def add(self, port: str | None, messages: Sequence[Message]) -> bool:
@@ -328,8 +327,8 @@ class InputRecorder(NodeRecorder):
             self._group = self._group or token_hex(4)
             opened = self._opened()
             for _, some in opened:
-                for msg in some:
-                    self._given.update(msg.causes)
+                for cause in [cause for msg in some for cause in msg.causes]:
+                    self._given[cause] = self._given.get(cause, 0) + 1
             self._append(CheckpointRow(opened, (), self._group))
         return self.wanted
 
@@ -344,8 +343,8 @@ class InputRecorder(NodeRecorder):
             group, self._group = self._group, ""
             self.run.write_before(self.place)
             opened, given = self._opened(), self._given
-            listed = [(made, n + given[made]) for made, n in _counted(ids, opened)]
-            self._given = Counter()
+            listed = [(made, n + given.get(made, 0)) for made, n in _counted(ids, opened)]
+            self._given = {}
             self._append(CheckpointRow(opened, tuple(listed), group))
             return
         self._count += self._open_count

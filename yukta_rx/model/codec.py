@@ -86,6 +86,12 @@ def encode(value: Any, *, plain: bool = False) -> bytes:
     return _slow(value)
 
 
+def is_plain(value: Any) -> bool:
+    """Whether a value is `PLAIN`, or an object of such values: what is deeper is not looked at."""
+    kind = type(value)
+    return kind in PLAIN or (kind is dict and PLAIN.issuperset(map(type, value.values())))
+
+
 def dumps_plain(value: Any) -> bytes:
     r"""Return a value as JSON for people and other programs, on one line.
 

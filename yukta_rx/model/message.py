@@ -154,9 +154,11 @@ class Message(msgspec.Struct, frozen=True, gc=False, eq=False):
             return (_id_of((origin, trail[0])),)
         if not origin or len(origin) == _TRIGGER_SHAPE:
             return ()
-        keys = origin[0] if type(origin[0]) is Several else [origin[0]]
+        made = origin[0]
+        if type(made) is not Several:
+            return (made if type(made) is str else _id_of(made),)
         known: dict[int, str] = {}
-        return tuple(key if type(key) is str else _id_of(key, known) for key in keys)
+        return tuple(key if type(key) is str else _id_of(key, known) for key in made)
 
     @property
     def made_from(self) -> Any:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator
 
-from yukta_rx.model.codec import canonical
+from yukta_rx.model.codec import canonical, encode
 from yukta_rx.model.ids import id_fault
 from yukta_rx.model.policy import NO_POLICY, AsArray, DocumentModel, NodePolicy, fault
 
@@ -135,6 +135,15 @@ class WorkflowDefinition(DocumentModel):
     def as_document(self) -> dict[str, Any]:
         """Return the document: camelCase, and only the members that were written."""
         return self.model_dump(by_alias=True, exclude_unset=True)
+
+    @cached_property
+    def text(self) -> bytes:
+        """The document as JSON that `codec.decode` reads back.
+
+        Raises:
+            UnserialisablePayloadError: as for `content_hash`.
+        """
+        return encode(self.as_document())
 
     @cached_property
     def version(self) -> str:

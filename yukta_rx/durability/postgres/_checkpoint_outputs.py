@@ -73,7 +73,7 @@ class Record(Writing):
     """Something said of an output: a row, its end, that it is given up."""
 
     __slots__ = (
-        *("blobs", "claims", "done", "inputs", "messages", "output", "reason"),
+        *("apart", "blobs", "claims", "done", "inputs", "messages", "output", "reason"),
         *("references", "row", "seq", "size", "text"),
     )
 
@@ -89,19 +89,23 @@ class Record(Writing):
         """Its bytes."""
         self.messages = 0
         self.inputs = 0
+        self.apart = 0
+        """Bytes of payloads that are kept apart."""
         self.row: CheckpointRow | None = None
+        """With such payloads: its text is not made yet."""
         self.claims: Claims = {}
-        """Of a row with payloads that are kept apart: its text is not made yet."""
         self.references: References = {}
-        """The same, of payloads that travel as references."""
         self.blobs: dict[str, bytes | None] = {}
-        """By their hashes, once it is; None for what is kept already."""
+        """By their hashes, once its text is made; None for what is kept already."""
 
-    @property
-    def weight(self) -> int:
-        """Bytes that it holds while it waits."""
-        apart = sum(map(len, self.claims.values())) + sum(map(getsizeof, self.references.values()))
-        return 200 + self.size + apart
+    def keep(self, text: bytes) -> None:
+        """The row is this."""
+        self.text, self.size = text.decode(), len(text)
+
+    def keep_later(self, row: CheckpointRow, claims: Claims, references: References) -> None:
+        """The row is this, with payloads that are kept apart; some travel as references already."""
+        self.row, self.claims, self.references = row, claims, references
+        self.apart = sum(map(len, claims.values())) + sum(map(getsizeof, references.values()))
 
     @property
     def keeps(self) -> bool:
@@ -110,10 +114,6 @@ class Record(Writing):
         return any(data is not None for data in self.blobs.values()) or any(
             claim.owner != run for claim in self.references.values()
         )
-
-    def keep(self, text: bytes) -> None:
-        """The row is this."""
-        self.text, self.size = text.decode(), len(text)
 
 
 class Told:

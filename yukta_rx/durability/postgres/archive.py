@@ -140,12 +140,11 @@ class PostgresExecutionArchiveStore:
 
     async def put(self, run: ArchivedRun, retain: int) -> Sequence[str]:
         """Keep a run among the newest `retain`; the ids of those that had to go."""
-        name, text, apart = run.execution_id, codec.encode(to_row(run)), {}
+        name, text, apart = run.execution_id, _text(run), {}
         data = self._payloads.text_of(run.payload, len(text))
         if data is not None and self._blobs is not None:
             blob = (await self._blobs.named({0: data}))[0]
-            row = to_row(replace(run, payload=blob))
-            text, apart = codec.encode({"apart": True, **row}), {blob.sha256: data}
+            text, apart = _text(replace(run, payload=blob), apart=True), {blob.sha256: data}
         asked = _Put(stored(name), text.decode(), max(0, retain), Owner(STORE, name), apart)
         return await self._put(asked)
 
@@ -237,3 +236,9 @@ class PostgresExecutionArchiveStore:
         await self._database.write(lambda made: made.execute(_REMOVE, *whose))
         self._kept.pop(stored(execution_id), None)
         await self._payloads.forget(execution_id)
+
+
+def _text(run: ArchivedRun, **more: Any) -> bytes:
+    """A run as it stands in its row; what all runs of its workflow have in common is made once."""
+    rest = codec.encode({**more, **to_row(replace(run, definition=None))})
+    return b'%b,"definition":%b}' % (rest[:-1], run.definition.text)

@@ -194,20 +194,20 @@ class PostgresNodeCheckpointStore:
 
     def _take(self, output: Output, row: CheckpointRow, *, done: bool) -> Record | None:
         """Have a row written; None if it cannot be."""
-        record = Record(output, self._next(), done=done)
-        record.messages, record.inputs = len(row), len(row.inputs)
         try:
-            record.references = references_in(row) if self._claim_bytes else {}
-            light = without(row, record.references)
+            references = references_in(row) if self._claim_bytes else {}
+            light = without(row, references)
             text = encode_row(light)
-            if self._claim_bytes and len(text) > self._claim_bytes:
-                record.claims = claims_of(light, self._claim_bytes)
+            large = self._claim_bytes and len(text) > self._claim_bytes
+            claims = claims_of(light, self._claim_bytes) if large else {}
         except UnserialisablePayloadError as error:
             log.warning("the output of node %s is not kept: %s", output.node_id, error)
             self._give_up(output, UNSERIALISABLE)
             return None
-        if record.claims or record.references:
-            record.row = row
+        record = Record(output, self._next(), done=done)
+        record.messages, record.inputs = len(row), len(row.inputs)
+        if claims or references:
+            record.keep_later(row, claims, references)
         else:
             record.keep(text)
         return self._submit(record)
@@ -216,7 +216,7 @@ class PostgresNodeCheckpointStore:
         if self._writer is None:
             raise _not_open()
         record.output.last = record.output.run.last = record
-        self._writer.put(record, record.weight)
+        self._writer.put(record, 200 + record.size + record.apart)
         return record
 
     def mark_complete(
@@ -273,10 +273,11 @@ class PostgresNodeCheckpointStore:
         """Write records, and tell those who wait; called again if there was no answer."""
         database, owed = self._database, tuple(self._owed)
         live = [record for record in records if not record.output.lost]
-        for record in live:
+        heavy = [record for record in live if record.apart]
+        for record in heavy:
             if record.row is not None and self._blobs is not None:
                 await keep_apart(record, record.row, self._blobs)
-        apart = [record for record in live if record.keeps]
+        apart = [record for record in heavy if record.keeps]
         if owed or apart:
             async with made.transaction():
                 await hold_fence(made, database.part, database.epoch)
@@ -288,9 +289,10 @@ class PostgresNodeCheckpointStore:
                 self._blobs.size += fresh
         else:
             await self._put(made, live)
-        for record in live:
+        for record in heavy:
             for claim in record.references.values():
                 claim.kept(record.output.run.id)
+        for record in live:
             self._held += record.size
             if record.done:
                 record.output.complete, record.output.ending = True, None
@@ -309,7 +311,7 @@ class PostgresNodeCheckpointStore:
         for record in records:
             output = record.output
             if record.text is not None:
-                blobs = " ".join(sorted(record.blobs)) or None
+                blobs = " ".join(sorted(record.blobs)) if record.blobs else None
                 rows.append((output.run.column, output.column, record.seq, record.text, blobs))
             if output not in told:
                 told[output] = Told()

@@ -273,10 +273,21 @@ def encode_row(row: CheckpointRow) -> bytes:
                 "payload": msg.payload,
             },
         ]
-        for port, msg in row.messages
+        for port, batch in row.batches
+        for msg in batch
     ]
-    shown = {"messages": messages, "inputs": [list(one) for one in row.inputs]}
-    return codec.encode(shown | ({"group": row.group} if row.group else {}))
+    shown: dict[str, Any] = {"messages": messages, "inputs": list(map(list, row.inputs))}
+    if row.group:
+        shown["group"] = row.group
+    return codec.encode(shown, plain=_is_plain(row))
+
+
+def _is_plain(row: CheckpointRow) -> bool:
+    for _, batch in row.batches:
+        for msg in batch:
+            if msg.headers or not codec.is_plain(msg.payload):
+                return False
+    return True
 
 
 def decode_row(line: bytes, node_id: str) -> CheckpointRow:
