@@ -24,6 +24,7 @@ from tests.control.suspended import (
 )
 from yukta_rx.control.approvals import answer_to
 from yukta_rx.control.commands import Recover, StopWorkflow
+from yukta_rx.errors import ConflictError
 from yukta_rx.plugins.contract import processor
 from yukta_rx.plugins.registry import PluginRegistry
 from yukta_rx.streams import StopMode
@@ -388,7 +389,10 @@ async def test_a_plugin_that_cannot_be_opened_again_fails_its_node() -> None:
         run = await engine.start("s", behind("ONCE"))
         await asyncio.sleep(LONG)
         assert asleep(engine) == 1
-        await run.node("ask").signal("go")
+        # It has failed before the call that the signal is for is there again.
+        with pytest.raises(ConflictError) as caught:
+            await run.node("ask").signal("go")
+        assert caught.value.code == "signal_not_registered"
         assert await run.wait(100) == "FAILURE"
         assert run.detail["error"]["detail"] == "not twice"
 

@@ -297,6 +297,35 @@ def killed(execution_id: str) -> Any:
     return StopWorkflow(execution_id=execution_id, mode=StopMode.KILL)
 
 
+# --- what is asked is not what was asked --------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [1, 3])
+@virtual_time
+async def test_a_message_that_would_ask_something_else_by_now_waits_as_it_was_shown(
+    monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setenv("YUKTA_VAR_WORD", "go")
+    asked = "${env.YUKTA_VAR_WORD}-${payload.n}"
+    async with engine_of(**{"variables.allowed": ["YUKTA_VAR_WORD"]}) as engine:
+        run = await engine.start("s", asking(2, maxWaiting=most, signal=asked))
+        await asyncio.sleep(LONG)
+        assert asleep(engine) == 1
+        before = engine.approvals.page(lambda _: True, 9)[0]
+        assert before[0]["signal"] == "go-0"
+        monkeypatch.setenv("YUKTA_VAR_WORD", "other")
+        async with asyncio.timeout(10):
+            answered = await run.node("ask").signal("go-0")
+        assert (answered.answer, requests(engine)[0]) == ("ACCEPTED", "ANSWERED")
+        await asyncio.sleep(1)
+        [left] = engine.approvals.page(lambda _: True, 9)[0]
+        # One that was not asked before asks anew.
+        assert left["signal"] == ("other-1" if most == 1 else "go-1")
+        await run.node("ask").signal(left["signal"])
+        assert await run.wait(10) == "SUCCESS"
+        assert requests(engine) == ["ANSWERED", "ANSWERED"]
+
+
 # --- a store that has lost something -------------------------------------------------------------
 
 
@@ -343,6 +372,10 @@ async def test_a_message_whose_payload_is_lost_leaves_no_request_that_nobody_sta
                 with pytest.raises(ConflictError) as caught:
                     await engine.gateway.command(command, actor="ann", via="REST")
                 assert caught.value.code == "already_answered"
+            elif action == "FAIL":
+                with pytest.raises(ConflictError, match="node ask ended") as caught:
+                    await run.node("ask").signal("go")
+                assert caught.value.code == "signal_not_registered"
             else:
                 await run.node("ask").signal("go")
         await asyncio.sleep(1)

@@ -280,6 +280,26 @@ async def test_an_answer_after_the_end_of_the_time_is_kept_for_the_next() -> Non
 
 
 @virtual_time
+async def test_a_signal_that_has_its_turn_once_the_run_is_interrupted_is_refused() -> None:
+    b = Bench(Slow())
+    waits = [b.wait(1), b.wait(2)]
+    await asyncio.sleep(1)
+    sent = [asyncio.create_task(b.send("first")), asyncio.create_task(b.send("second"))]
+    await asyncio.sleep(0.005)
+    b.waits.keep_open(b.execution_id)
+    for wait in waits:
+        wait.cancel()
+
+    assert await sent[0] is not None
+    with pytest.raises(ConflictError) as caught:
+        await sent[1]
+    assert caught.value.code == "signal_not_registered"
+    # What it was for is taken over by the run that goes on, and waits for a signal as before.
+    found = sorted(b.store._requests.values(), key=lambda one: one.request_id)
+    assert [str(one.state) for one in found] == ["ANSWERED", "OPEN"]
+
+
+@virtual_time
 async def test_a_store_that_gives_no_answer_fails_the_wait_and_the_signal() -> None:
     b = Bench(Slow())
     task = b.wait(1)

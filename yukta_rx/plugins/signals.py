@@ -17,11 +17,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from yukta_rx.durability.stores.input_requests import EarlySignal, InputRequest, RequestState
-from yukta_rx.errors import BadInputError, ConflictError, SignalTimeoutError, YuktaError
+from yukta_rx.errors import BadInputError, SignalTimeoutError, YuktaError
 from yukta_rx.model.ids import id_fault, new_execution_id
 from yukta_rx.model.message import copy_payload
 from yukta_rx.model.preview import preview
-from yukta_rx.plugins.waits import Desk, Place, Wait
+from yukta_rx.plugins.waits import Desk, Place, Wait, not_open, not_registered
 from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.clock import PausableClock
 
@@ -121,7 +121,7 @@ class SignalWaits:
         async with desk.turn:
             if desk.closed:
                 raise BadInputError(f"run {ask.execution_id} has ended and waits for nothing")
-            wait = desk.left(ask)
+            wait = desk.left(ask.message_id)
             if asked := wait is None:
                 found = await self._ask(ask)
                 if found.state is RequestState.ANSWERED:
@@ -202,13 +202,20 @@ class SignalWaits:
         if self._open.get(wait.request.request_id) is wait:
             del self._open[wait.request.request_id]
 
+    async def attended(self, place: Place, name: str, request_id: str | None = None) -> None:
+        """Wait until somebody stands behind the wait that a signal is for, if it was left.
+
+        The run may have ended then.
+        """
+        await self._desk(place).attended(name, request_id)
+
     async def send(
         self, place: Place, name: str, answer: Answer, request_id: str | None = None
     ) -> str | None:
         """Give a signal to a node: to the message that has waited longest for it, or keep it.
 
         Args:
-            place: the node; of a live run.
+            place: the node; of a live run, and `attended`.
             name: of the signal.
             answer: what it says.
             request_id: answer this request and no other.
@@ -217,16 +224,18 @@ class SignalWaits:
             The request that it answers; None if it is kept until the node waits for it.
 
         Raises:
-            ConflictError: the named request is not open.
+            ConflictError: the named request is not open, or the run ends.
             SignalBufferFullError: the node keeps as many as it may.
         """
         desk = self._desk(place)
-        await desk.attended(name, request_id)
         async with desk.turn:
             wait = desk.find(name, request_id)
             if wait is None:
                 if request_id is not None:
                     raise not_open(request_id)
+                if desk.closed or desk.kept:
+                    # Whoever goes on with the run takes over what is open, and looks for no more.
+                    raise not_registered(place, "is ending")
                 await self._keep(place, name, answer)
                 return None
             shown = wait.as_dict()
@@ -470,18 +479,6 @@ def _signal(answered: InputRequest) -> Signal:
     )
 
 
-def not_open(request_id: str, state: str | None = None) -> ConflictError:
-    """Return the error of an approval that waits for no answer (any more)."""
-    said = "it waits no more" if state is None else f"it is {state}"
-    members = {} if state is None else {"state": state}
-    return ConflictError(
-        f"approval {request_id} cannot be answered: {said}",
-        code="already_answered",
-        approvalId=request_id,
-        **members,
-    )
-
-
 __all__ = [
     "APPROVE",
     "KEEP_SECONDS",
@@ -491,5 +488,6 @@ __all__ = [
     "Signal",
     "SignalWaits",
     "not_open",
+    "not_registered",
     "rejects",
 ]

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from yukta_rx.errors import ConflictError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
@@ -108,7 +110,11 @@ class Wait:
         return self.woken is None
 
     def left_by(self, message_id: str | None) -> bool:
-        """Whether it is left, and of this message; None stands for any."""
+        """Whether it is left, and of this message; None stands for any.
+
+        A message that is left waits once, so this says which wait it is also where its options
+        would give another name by now: people know it by the one that they were shown.
+        """
         return self.left and message_id in (None, self.request.message_id)
 
     def leave(self, clock: PausableClock) -> float | None:
@@ -183,16 +189,34 @@ class Desk:
                 return wait
         return None
 
-    def left(self, ask: InputRequest) -> Wait | None:
-        """The wait that was left here by a call for the same message and signal."""
-        for wait in self.waits:
-            asked = wait.request
-            if wait.left and (asked.message_id, asked.signal) == (ask.message_id, ask.signal):
-                return wait
-        return None
+    def left(self, message_id: str) -> Wait | None:
+        """The wait that was left here by a call for the same message."""
+        return next((wait for wait in self.waits if wait.left_by(message_id)), None)
 
     @property
     def still(self) -> bool:
         """Whether all that goes on here is that messages wait."""
         usual = not (self.turn.locked() or self.closed or self.kept)
         return usual and not any(wait.over or wait.left for wait in self.waits)
+
+
+def not_registered(place: Place, why: str) -> ConflictError:
+    """Return the error of a node that takes no signals (any more)."""
+    return ConflictError(
+        f"node {place.node_id} {why} and waits for no signals",
+        code="signal_not_registered",
+        executionId=place.execution_id,
+        nodeId=place.node_id,
+    )
+
+
+def not_open(request_id: str, state: str | None = None) -> ConflictError:
+    """Return the error of an approval that waits for no answer (any more)."""
+    said = "it waits no more" if state is None else f"it is {state}"
+    members = {} if state is None else {"state": state}
+    return ConflictError(
+        f"approval {request_id} cannot be answered: {said}",
+        code="already_answered",
+        approvalId=request_id,
+        **members,
+    )

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from yukta_rx.control.commands.base import Effect, OfNode
 from yukta_rx.engine.asking import place_of
-from yukta_rx.errors import ConflictError, ValidationError
+from yukta_rx.errors import ValidationError
 from yukta_rx.model.codec import dumps_plain
 from yukta_rx.model.ids import id_fault
 from yukta_rx.model.message import copy_payload
-from yukta_rx.plugins.signals import APPROVE, not_open
+from yukta_rx.plugins.signals import APPROVE, not_open, not_registered
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from yukta_rx.control.desk import Desk
-    from yukta_rx.engine.run import Run
 
 MAX_DATA: Final = 256 * 1024
 """What the data of a signal may take as JSON, in bytes; nodes keep a hundred that come early."""
@@ -94,35 +93,38 @@ class SignalNode(OfNode):
 
     def examine(self, desk: Desk) -> None:
         """The run must be live, its node wait for signals, and a named request be open."""
-        run = desk.run(self.execution_id)
-        self._check_node(run)
+        self._check_node(desk)
         if self.approval_id is not None:
-            request = desk.approvals.signals.get(self.approval_id)
-            place = self.execution_id, self.node_id, self.signal
-            if request is None or place != (
-                *(request.execution_id, request.node_id, request.signal),
-            ):
-                raise not_open(self.approval_id)
+            self._check_open(desk, self.approval_id)
 
-    def _check_node(self, run: Run) -> None:
+    def _check_open(self, desk: Desk, approval_id: str) -> None:
+        request = desk.approvals.signals.get(approval_id)
+        place = self.execution_id, self.node_id, self.signal
+        if request is None or place != (request.execution_id, request.node_id, request.signal):
+            raise not_open(approval_id)
+
+    def _check_node(self, desk: Desk) -> None:
+        run = desk.run(self.execution_id)
         node = run.node(self.node_id)
         waits = node.prepared.spec.signals
         if waits and not node.status.terminal:
             return
         why = f"ended {node.status}" if waits else f"is a {node.prepared.spec.type}"
-        raise ConflictError(
-            f"node {self.node_id} {why} and waits for no signals",
-            code="signal_not_registered",
-            executionId=self.execution_id,
-            nodeId=self.node_id,
-        )
+        raise not_registered(place_of(run, node), why)
 
     async def perform(self, desk: Desk) -> Effect:
         """Answer the message that has waited longest, or the one that is named, or keep it."""
         self.examine(desk)
         run = desk.run(self.execution_id)
+        place = place_of(run, run.node(self.node_id))
+        await desk.approvals.signals.attended(place, self.signal, self.approval_id)
+        # A run that was taken up for this signal may have ended meanwhile, or its node.
+        if self.approval_id is None:
+            self._check_node(desk)
+        else:
+            self._check_open(desk, self.approval_id)
         answered = await desk.approvals.send(
-            place_of(run, run.node(self.node_id)),
+            place,
             self.signal,
             decision=self.decision or APPROVE,
             data=copy_payload(self.data),
