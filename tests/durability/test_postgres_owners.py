@@ -41,6 +41,9 @@ pytestmark = [pytest.mark.feature("DUR-02", "DUR-04"), pytest.mark.durable]
 
 
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+FIRST_ROW = "s\0\0\0\4Z\0\0"
+"""How an answer ends that has one row, where no more were asked for."""
+
 OWNED = "SELECT count(*) FROM blob_owner"
 
 
@@ -160,6 +163,22 @@ async def test_a_start_that_was_given_up_before_it_was_written_leaves_no_payload
         await store._payloads.sweep()
 
         assert (await store.start_of("b"), blobs.size) == (None, 0)
+
+
+async def test_a_run_whose_end_nobody_heard_of_leaves_no_payload(postgres: Database) -> None:
+    async with over(postgres) as (database, way):
+        blobs = PostgresBlobStore(database, POOL.call)
+        store = PostgresNodeCheckpointStore(database, blobs=blobs, claim_bytes=LIMIT)
+        await store.start()
+        row = CheckpointRow.of([(None, Message.of(LARGE, id="m"))])
+        await mark(store, "run", "node", row)
+        assert store.bytes > len(TEXT)
+        way.lose(FIRST_ROW)
+        await store.clear("run")
+
+        assert (way.lost, store.bytes) == (1, 0)
+        assert await postgres.fetchval(OWNED) == 0
+        await store.close()
 
 
 # --- who reads what goes meanwhile ---------------------------------------------------------------

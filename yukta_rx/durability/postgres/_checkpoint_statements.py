@@ -10,6 +10,7 @@ from typing import Final
 
 from yukta_rx.durability.postgres._arrays import flags, long_texts, numbers, texts, texts_or_none
 from yukta_rx.durability.postgres.fence import FENCE
+from yukta_rx.durability.stores.claims import STORE
 
 ROW_COLUMNS: Final = (texts, texts, numbers, long_texts, texts_or_none)
 STATE_COLUMNS: Final = (texts, texts, flags, texts_or_none, numbers, numbers, numbers, numbers)
@@ -89,7 +90,7 @@ WITH fence AS ({FENCE}), gone AS (
     DELETE FROM node_checkpoint WHERE ctid = ANY (ARRAY(
         SELECT old.ctid FROM node_checkpoint AS old, fence
         WHERE part = $1 AND execution_id = ANY ($3::text[]) LIMIT $4))
-    RETURNING execution_id, blobs
+    RETURNING 1
 ), rest AS (
     SELECT (SELECT count(*) FROM gone) = $4 AS more FROM fence
 ), leaving AS (
@@ -103,10 +104,12 @@ WITH fence AS ({FENCE}), gone AS (
 )
 SELECT (SELECT count(*) FROM fence) AS fence, (SELECT more FROM rest) AS more,
     (SELECT coalesce(sum(bytes), 0)::bigint FROM told) AS bytes,
-    ARRAY(SELECT DISTINCT execution_id FROM gone WHERE blobs IS NOT NULL) AS apart
+    ARRAY(SELECT DISTINCT run FROM blob_owner
+        WHERE part = $1 AND store = '{STORE}' AND run = ANY ($3::text[])) AS apart
 """
 """Some rows of runs; with the last of them what is known of the runs goes too. Says how many bytes
-are gone then, and which of the runs had payloads that are kept apart."""
+are gone then, and which of the runs have payloads that are kept apart, also where the rows went by
+the same statement before, and nobody heard of it."""
 
 # --- a run that begins with what another has -----------------------------------------------------
 

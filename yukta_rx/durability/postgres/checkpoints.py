@@ -475,11 +475,17 @@ class PostgresNodeCheckpointStore:
             await self._settled(run)
             self._runs.pop(run.id, None)
         columns, more = list(map(stored, execution_ids)), True
+        lost: list[None] = []
         while more:
-            row = await self._database.statement(CLEAR, columns, self._step)
+            row = await self._database.statement(
+                CLEAR, columns, self._step, lost=lambda: lost.append(None)
+            )
             more = row["more"]
             self._held -= row["bytes"]
             self._apart.update(map(named, row["apart"]))
+        if lost:
+            # How much went nobody heard.
+            self._held = (await self._database.fetch(HELD, self._database.part))[0]["bytes"]
         for name in self._apart.intersection(execution_ids):
             if self._blobs is not None:
                 await self._blobs.forget(Owner(STORE, name))
