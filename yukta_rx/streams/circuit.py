@@ -90,29 +90,25 @@ class Circuit:
         self._pool = pool
         self._own_pool = pool is None
         self._live = 0
-        self._wire(leaf if isinstance(leaf, NodePlan) else leaf.plan for leaf in leaves)
+        self._wire([leaf if isinstance(leaf, NodePlan) else leaf.plan for leaf in leaves])
 
-    def _wire(self, leaves: Iterable[NodePlan]) -> None:
-        waiting = list(leaves)
-        order: list[NodePlan] = []
+    def _wire(self, waiting: list[NodePlan]) -> None:
+        stages = self.stages
         while waiting:
             plan = waiting.pop()
-            if plan in self.stages:
+            if plan in stages:
                 continue
             if plan.body is None and not plan.parents:
                 raise ValueError(f"node {plan.name or '?'} has neither parents nor a source")
-            body = plan.body or PASS
-            self.stages[plan] = body.stage(plan, self)
-            order.append(plan)
-            waiting.extend(outlet.plan for outlet in plan.parents)
-        for plan in order:
-            child = self.stages[plan]
+            stages[plan] = (plan.body or PASS).stage(plan, self)
+            waiting += [outlet.plan for outlet in plan.parents]
+        for plan, child in stages.items():
             for outlet in plan.parents:
-                edge = Edge(self.stages[outlet.plan], child, plan.prefetch, outlet.port)
+                edge = Edge(stages[outlet.plan], child, plan.prefetch, outlet.port)
                 edge.src.add_child(edge)
                 child.ins.append(edge)
                 self.edges.append(edge)
-        self._live = len(self.stages)
+        self._live = len(stages)
 
     @property
     def pool(self) -> BlockingPool:
