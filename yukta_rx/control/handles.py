@@ -83,10 +83,22 @@ class BreakpointHandle:
     def held(self) -> dict[str, Any]:
         """The message that a breakpoint holds: `{id, payload, headers, since}`.
 
+        In a run whose large payloads are kept apart, what stands for one is a `Claim`: use
+        `fetch_held`.
+
         Raises:
             NotFoundError: it holds none.
         """
         return self._queries.held_message(**self._ids)
+
+    async def fetch_held(self) -> dict[str, Any]:
+        """As `held`, with the payload in any case, of its own.
+
+        Raises:
+            NotFoundError: it holds none.
+            StoreUnavailableError: the payload cannot be read; names the blob.
+        """
+        return await self._queries.fetch_held_message(**self._ids)
 
     async def release_held(self) -> CommandResult:
         """Let the held message through; ConflictError if there is none."""

@@ -206,6 +206,8 @@ class RunQueries:
     def held_message(self, execution_id: str, node_id: str) -> dict[str, Any]:
         """The message that a breakpoint of a node holds: `{id, payload, headers, since}`.
 
+        The payload may be a `Claim`, which stands for a large one.
+
         Raises:
             NotFoundError: there is no such run or node, or the node holds none.
         """
@@ -223,6 +225,15 @@ class RunQueries:
                 nodeId=node_id,
             )
         return shown
+
+    async def fetch_held_message(self, execution_id: str, node_id: str) -> dict[str, Any]:
+        """As `held_message`, and a payload that travels as a reference is read.
+
+        Raises:
+            NotFoundError: there is no such run or node, or the node holds none.
+            StoreUnavailableError: the payload cannot be read; names the blob.
+        """
+        return await held.opened(self.held_message(execution_id, node_id))
 
     def why(self, execution_id: str, node_id: str | None = None) -> list[dict[str, Any]]:
         """Why a run, or a node of it, stands where it does: facts, see `explain.why`.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from yukta_rx.errors import ConflictError
 from yukta_rx.model import codec
+from yukta_rx.model.claim import Claim
 from yukta_rx.model.message import Message
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def held_message(node: NodeRuntime) -> dict[str, Any] | None:
         return None
     headers = dict(msg.headers)
     return {"id": msg.id, "payload": msg.payload, "headers": headers, "since": node.held_at}
+
+
+async def opened(shown: dict[str, Any]) -> dict[str, Any]:
+    """A held message as it is shown, with its payload in place of a reference.
+
+    Raises:
+        StoreUnavailableError: the payload cannot be read; names the blob.
+    """
+    payload = shown["payload"]
+    return {**shown, "payload": await payload.open()} if type(payload) is Claim else shown
 
 
 def check_holds(node: NodeRuntime) -> None:

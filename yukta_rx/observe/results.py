@@ -78,7 +78,11 @@ class ResultChannel(Journal[ResultEvent]):
             self._store.retire(self.execution_id)
 
     def read(self, after: int | None = None, limit: int = 50) -> Page:
-        """Return the results behind a cursor, as `ResultEvent`; None is the beginning."""
+        """Return the results behind a cursor, as `ResultEvent`; None is the beginning.
+
+        In place of a large payload of a durable run there may be a `Claim`; `fetch` and `follow`
+        read it.
+        """
         return self.page(after, None, limit)
 
     async def fetch(self, after: int | None = None, limit: int = 50) -> Page:

@@ -322,7 +322,8 @@ def _around_async_many(body: AsyncManyBody, claims: Claims) -> AsyncManyBody:
                 yield sealed(made) if opened is item else claims.resealed(made, item, opened)
         finally:
             await close_iterator(outputs)
-            claims.worked_off(item, opened)
+            if opened is not item:
+                claims.worked_off(item, opened)
 
     return AsyncManyBody(called, hold=body.hold)
 

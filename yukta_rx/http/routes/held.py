@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from yukta_rx.model.claim import Claim
-
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -20,7 +18,5 @@ async def breakpoints(call: Call) -> web.StreamResponse:
 
 async def held(call: Call) -> web.StreamResponse:
     """Show the message that a node holds."""
-    shown = call.engine.gateway.held_message(call.ids["executionId"], call.ids["nodeId"])
-    if type(shown["payload"]) is Claim:
-        shown["payload"] = await shown["payload"].open()
-    return call.json(shown)
+    ids = call.ids["executionId"], call.ids["nodeId"]
+    return call.json(await call.engine.gateway.fetch_held_message(*ids))
