@@ -161,6 +161,16 @@ class KeyValueContract:
         assert await value(store, "n", "t") == 2
         assert await store.incr("s", "n", 1, cap=MANY, effect=effect("s")) == 3
 
+    async def test_K2_an_increment_comes_before_all_values_go_or_after(
+        self, store: KeyValueStore
+    ) -> None:
+        for order in (1, -1):
+            await store.put("s", "n", 5, cap=1)
+            calls: list[Any] = [store.clear("s"), store.incr("s", "n", 1, cap=1)][::order]
+            said = await asyncio.gather(*calls)
+
+            assert (said[::order][1], await value(store, "n")) in ((6, ...), (1, 1))
+
     async def test_K8_no_answer_is_never_an_empty_one(self, store: KeyValueStore) -> None:
         await store.put("s", "k", 1, cap=MANY)
         self.lose(store)

@@ -187,6 +187,10 @@ class Turns:
     def __init__(self) -> None:
         self._locks: dict[Hashable, tuple[asyncio.Lock, list[None]]] = {}
 
+    def taken(self, key: Hashable) -> bool:
+        """Whether somebody has, or waits for, the turn of `key`."""
+        return key in self._locks
+
     @asynccontextmanager
     async def of(self, key: Hashable) -> AsyncIterator[None]:
         """Wait for the turn of `key`, and have it."""

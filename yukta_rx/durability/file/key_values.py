@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import msgspec
@@ -15,7 +15,7 @@ from yukta_rx.durability.stores.key_values import Value, full, summed
 from yukta_rx.model import codec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import AsyncIterator, Iterable, Iterator
     from pathlib import Path
 
     from yukta_rx.durability.memory.effects import EffectTable
@@ -82,6 +82,8 @@ class FileKeyValueStore(MemoryKeyValueStore):
     def __init__(self, folder: Path, table: EffectTable | None = None) -> None:
         super().__init__(table)
         self._turns = Turns()
+        self._clearing = Turns()
+        """Sessions whose values are about to go."""
         self._coming: dict[str, set[str]] = {}
         """By session: new keys that are being written."""
         self._log = Operations(
@@ -110,7 +112,7 @@ class FileKeyValueStore(MemoryKeyValueStore):
     ) -> None:
         """Put a value in the place of what stands under a key."""
         data = msgspec.Raw(codec.encode(value))
-        async with self._turns.of((session_id, key)):
+        async with self._turn(session_id, key):
             if self._effects.find(effect) is None:
                 with self._room(session_id, key, cap):
                     await self._log.write(Put(session_id, key, data, effect))
@@ -119,7 +121,7 @@ class FileKeyValueStore(MemoryKeyValueStore):
         self, session_id: str, key: str, by: int, *, cap: int, effect: EffectKey | None = None
     ) -> int:
         """Add to a whole number; the sum."""
-        async with self._turns.of((session_id, key)):
+        async with self._turn(session_id, key):
             known = self._effects.find(effect)
             if known is None:
                 known = codec.encode(summed(key, await self.get(session_id, key), by))
@@ -132,7 +134,7 @@ class FileKeyValueStore(MemoryKeyValueStore):
         self, session_id: str, key: str, *, effect: EffectKey | None = None
     ) -> Value | None:
         """Remove a key; what stood there."""
-        async with self._turns.of((session_id, key)):
+        async with self._turn(session_id, key):
             known = self._effects.find(effect)
             if known is None:
                 known = self._find(session_id, key) or NOTHING
@@ -150,9 +152,20 @@ class FileKeyValueStore(MemoryKeyValueStore):
     async def clear(self, session_id: str) -> None:
         """Remove every value of a session."""
         if session_id in self._sessions or session_id in self._coming:
-            await self._log.write(Clear(session_id))
+            async with self._clearing.of(session_id):
+                await self._log.write(Clear(session_id))
 
     # -- parts
+
+    @asynccontextmanager
+    async def _turn(self, session_id: str, key: str) -> AsyncIterator[None]:
+        """The turn of a key, of which nothing is known that is about to go with its session."""
+        async with self._turns.of((session_id, key)):
+            if self._clearing.taken(session_id):
+                # Whoever clears it next comes behind what is written in this turn of the loop.
+                async with self._clearing.of(session_id):
+                    pass
+            yield
 
     @contextmanager
     def _room(self, session_id: str, key: str, cap: int) -> Iterator[None]:
