@@ -10,6 +10,7 @@ import pytest
 
 from yukta_rx import operators as ops
 from yukta_rx.model.policy import OnError
+from yukta_rx.operators._valve import Undecided
 from yukta_rx.streams.circuit import Circuit
 from yukta_rx.streams.concurrent import ConcurrentBody
 from yukta_rx.streams.flow import from_iterable
@@ -368,6 +369,34 @@ async def test_any_of_several_breakpoints_holds(call: Any, bench: Any) -> None:
 
     assert [item for item, _time in s.holds] == [0, 2, 4, 8]
     assert s.values == list(range(9))
+
+
+@pytest.mark.parametrize("holds", [False, True])
+@virtual_time
+async def test_a_breakpoint_that_cannot_tell_yet_is_asked_again_when_it_can(
+    call: Any, bench: Any, holds: bool
+) -> None:
+    known = False
+
+    def later(n: int) -> bool:
+        assert len(s.asked) < 50, "it is asked without end"
+        if n == 2 and not known:
+            raise Undecided
+        return n == 2 and holds
+
+    s = Steered(bench, call, later)
+    await s.emit(0, 1, 2, 3)
+    before = s.values, s.handle.held
+    known = True
+    s.handle._wake()
+    await asyncio.sleep(1)
+    after = s.values, s.handle.held
+    s.handle.resume()
+    await s.finished()
+
+    assert before == ([0, 1], None)
+    assert after == (([0, 1], 2) if holds else ([0, 1, 2, 3], None))
+    assert s.values == [0, 1, 2, 3]
 
 
 @virtual_time

@@ -333,6 +333,7 @@ class ManyStage(Stage):
         chunk: list[Any] = []
         over: list[Any] | None = None if self.on_finished is None else []
         whole = taken = 0
+        stays = False
         inputs = room
         if self.drawing is not None and self.gate is not None:
             inputs = self.gate.limit(room)
@@ -347,6 +348,8 @@ class ManyStage(Stage):
                         break
                     batch = self.edge.take(1)
                     if self.front is not None and not (batch := self.front(self.edge, batch)):
+                        # It wakes this stage, if there is more to do.
+                        stays = True
                         break
                     [self.culprit] = batch
                     taken += 1
@@ -372,7 +375,7 @@ class ManyStage(Stage):
         self._account(taken)
         self.count = max(taken, len(chunk))
         self._emit(chunk, whole, over)
-        if self.drawing is not None or self.more():
+        if self.drawing is not None or (not stays and self.more()):
             self.wake()
         return
 
