@@ -74,14 +74,22 @@ async def end_of(engine: Engine, execution_id: str) -> dict[str, Any]:
 
 @virtual_time
 async def test_a_start_that_waits_outlives_a_store_that_gives_no_answer(tmp_path: Path) -> None:
-    after, [_, waits] = await starts(tmp_path / "data", LARGE)
+    folder = tmp_path / "data"
+    async with doomed(engine_on(folder, **HEAVY)) as engine:
+        await engine.start("s", LINE, {"n": 1})
+        waiting = [
+            (await engine.start("s", "w", payload, patience=0)).execution_id
+            for payload in ({"n": 2}, LARGE, {"n": 3})
+        ]
+        await moments()
+        after = await image(folder, "after")
     hidden = await hide_blob(after / "execution-log")
     with pytest.raises(StoreUnavailableError, match="Is a directory"):
         await engine_on(after, **HEAVY).open()
     await show_blob(after / "execution-log", hidden)
     async with engine_on(after, **HEAVY) as engine:
-        assert await engine.tracker.wait(waits, 600)
-        assert listed(engine)[waits] == "SUCCESS"
+        assert await engine.tracker.wait(waiting[-1], 600)
+        assert [listed(engine)[name] for name in waiting] == ["SUCCESS"] * 3
 
 
 @pytest.mark.feature("ADM-02")
