@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import shutil
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -12,14 +13,18 @@ import pytest
 
 from tests.durability.test_file_checkpoints import POOL, opened, put, texts
 from tests.engine.conftest import World
+from tests.engine.test_gone import parts
 from tests.engine.test_resume import Crashes, listed
 from tests.engine.test_resume_nodes import calls, crashes_of
 from yukta_rx.durability.file.blobs import FileBlobStore
 from yukta_rx.durability.file.checkpoints import FileNodeCheckpointStore
+from yukta_rx.durability.recorder import RunRecorder
 from yukta_rx.durability.stores.blobs import blob_of
+from yukta_rx.engine.breakpoints import Breakpoint
 from yukta_rx.model import codec
 from yukta_rx.model.claim import Claim
 from yukta_rx.plugins.contract import processor, trigger
+from yukta_rx.streams.aio import Tasks
 from yukta_rx.streams.claims import ClaimedBody
 from yukta_rx.testing.clock import virtual_time
 
@@ -110,10 +115,12 @@ class Counting(FileNodeCheckpointStore):
 
 
 @asynccontextmanager
-async def stored(folder: Path, limit: int = LIMIT) -> AsyncIterator[Counting]:
+async def stored(
+    folder: Path, limit: int = LIMIT, kind: type[Counting] | None = None
+) -> AsyncIterator[Counting]:
     """A store in files that keeps large payloads apart."""
     blobs = FileBlobStore(folder / "blobs", POOL.call)
-    store = Counting(folder / "outputs", POOL.call, blobs=blobs, claim_bytes=limit)
+    store = (kind or Counting)(folder / "outputs", POOL.call, blobs=blobs, claim_bytes=limit)
     await store.start()
     try:
         yield store
@@ -323,6 +330,74 @@ async def test_a_payload_that_is_gone_fails_its_message_by_the_policy_of_the_nod
     worked = [payload["n"] for node, payload in SEEN if node == "a"]
     assert (worked == [0, 0, 1, -1, -2, 3, -3, 4, -4, 5, -5]) is (policy == "ROUTE")
     assert worked[:4] == [0, 0, 1, -1]
+
+
+class TooLarge(Counting):
+    """Has no memory for one of its payloads."""
+
+    async def payload(self, blob: Blob) -> Any:
+        if blob.sha256 == sha_of(LARGE[1]):
+            raise MemoryError("no room")
+        return await super().payload(blob)
+
+
+@virtual_time
+async def test_a_breakpoint_lets_pass_what_cannot_be_opened_whatever_the_reason(
+    tmp_path: Path, world: Any
+) -> None:
+    nodes = {
+        "in": "LARGE",
+        "a": ("SEES", {"engine": {"onError": "CONTINUE"}}),
+        "out": "NULL_TERMINAL",
+    }
+    crashes = crashes_of(world, nodes, "in>a>out", *PLUGINS)
+    runs: list[Any] = []
+
+    def watched(run: Any) -> None:
+        run.nodes["a"].set_breakpoint(Breakpoint(when="payload.n == 3"))
+        runs.append(run)
+
+    crashes.before = watched
+    async with stored(tmp_path, kind=TooLarge) as store:
+        running = asyncio.ensure_future(crashes.run(store, "run"))
+        async with asyncio.timeout(60):
+            while not runs or not runs[0].nodes["a"].valve.holds:
+                await asyncio.sleep(0.01)
+        runs[0].nodes["a"].resume()
+        outcome = await running
+
+    assert outcome.status == "SUCCESS"
+    assert outcome.nodes["a"]["failed"] == 1
+    assert [payload["n"] for _, payload in SEEN] == [0, 0, -1, 2, -2, 3, -3, 4, -4, 5, -5]
+
+
+# --- afterwards ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["SEES", "BLOCKS", "AWAITS", "BOTH", "BOTH_ASYNC"])
+@virtual_time
+async def test_a_run_of_references_that_has_ended_is_gone_without_the_collector(
+    tmp_path: Path, world: Any, kind: str
+) -> None:
+    nodes = {"in": "LARGE", "a": kind, "out": "COLLECT_TERMINAL"}
+    async with stored(tmp_path) as store:
+        tasks = Tasks(asyncio.get_running_loop())
+        recorder = RunRecorder(store, "run", tasks, lambda: None)
+        gc.collect()
+        before = parts()
+        gc.disable()
+        try:
+            made = [world.run(nodes, "in>a>out", *PLUGINS, recorder=recorder, execution_id="run")]
+            outcome = await made[0].execute()
+            assert outcome.status == "SUCCESS"
+            assert parts() >= before + 10
+            recorder.close()
+            del made, outcome, recorder
+            # Payloads that are open, and what asyncio still has to do for tasks that are done.
+            await asyncio.sleep(5)
+            assert parts() == before
+        finally:
+            gc.enable()
 
 
 # --- crashes -------------------------------------------------------------------------------------
