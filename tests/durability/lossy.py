@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from asyncio import StreamReader, StreamWriter
 
+FIRST_ROW = "s\0\0\0\4Z\0\0"
+"""For `lose`: how an answer ends that has one row, where no more were asked for."""
+
 READY = b"Z\x00\x00\x00\x05I"
 """How an answer ends that leaves no transaction open."""
 
@@ -19,11 +22,13 @@ class Held:
     Attributes:
         given: set when the database has given it: what was asked is done.
         go: set it to let the answer go on.
+        lost: whether it is lost then.
     """
 
     def __init__(self) -> None:
         self.given = asyncio.Event()
         self.go = asyncio.Event()
+        self.lost = False
 
 
 class Lossy:
@@ -101,5 +106,7 @@ class Lossy:
                 self._late.remove(one)
                 one[1].given.set()
                 await one[1].go.wait()
+                if one[1].lost:
+                    return
             writer.write(data)
             await writer.drain()

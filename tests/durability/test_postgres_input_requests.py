@@ -18,11 +18,11 @@ from tests.contract.input_requests import (
     early,
     request,
 )
-from tests.durability.lossy import Lossy
+from tests.durability.lossy import FIRST_ROW, Lossy
 from yukta_rx.durability.postgres.database import Database
 from yukta_rx.durability.postgres.fence import raise_epoch
 from yukta_rx.durability.postgres.input_requests import PostgresInputRequestStore
-from yukta_rx.durability.stores.input_requests import InputRequest, RequestState
+from yukta_rx.durability.stores.input_requests import Answer, InputRequest, RequestState
 from yukta_rx.errors import (
     ConflictError,
     SignalBufferFullError,
@@ -31,6 +31,10 @@ from yukta_rx.errors import (
     UnserialisablePayloadError,
 )
 from yukta_rx.metrics import Meters
+from yukta_rx.model.message import Message
+from yukta_rx.plugins.signals import SignalWaits
+from yukta_rx.plugins.waits import Place
+from yukta_rx.streams.clock import LoopClock, PausableClock
 
 pytestmark = [pytest.mark.feature("CTL-05"), pytest.mark.durable]
 
@@ -286,3 +290,39 @@ async def test_what_cannot_be_read_is_said_and_everything_else_is_in_use(postgre
     assert meters.counter("yukta.store.quarantined", store="input-requests").value == 3
     assert caplog.text.count("the row is left out") == 3
     assert await postgres.fetchval("SELECT count(*) FROM input_request") == 4
+
+
+@pytest.mark.parametrize("word", ["approve", "reject"])
+async def test_a_message_goes_on_with_what_was_answered_although_nobody_heard_of_it(
+    postgres, word
+) -> None:
+    async with Lossy(postgres._url) as way, Database(way.url, size=2) as database:
+        database.epoch = postgres.epoch
+        clock = LoopClock(asyncio.get_running_loop())
+        waits = SignalWaits(PostgresInputRequestStore(database), clock)
+        place, said = Place("s", "w", "run", "line", "n"), []
+        node = waits.node(place, PausableClock(clock), lambda kind, _: said.append(kind))
+        waiting = asyncio.ensure_future(node.wait("ok", Message.of(1, id="m"), timeout=None))
+        while not (asked := waits.approvals(lambda _: True)):
+            await asyncio.sleep(0)
+        committed = way.hold("COMMIT")
+        committed.lost = True
+        given = Answer(decision="approve", answered_by="ada", answered_at=NOON)
+        answering = asyncio.ensure_future(waits.send(place, "ok", given))
+        await committed.given.wait()
+        for _ in range(2):
+            way.lose(FIRST_ROW)
+        committed.go.set()
+        with pytest.raises(StoreUnavailableError):
+            await answering
+
+        again = waits.send(place, "ok", replace(given, decision=word, answered_at=NOON))
+        if word == "approve":
+            assert await again == asked[0]["approvalId"]
+        else:
+            with pytest.raises(ConflictError):
+                await again
+        assert waits.approvals(lambda _: True) == []
+        assert (await waiting).decision == "approve"
+        assert said == ["approval.requested", "approval.answered"]
+        await waits.close()

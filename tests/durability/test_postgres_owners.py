@@ -11,7 +11,7 @@ import pytest
 from tests.contract.checkpoints import mark
 from tests.contract.execution_log import finished, key, started
 from tests.contract.results import result
-from tests.durability.lossy import Lossy
+from tests.durability.lossy import FIRST_ROW, Lossy
 from tests.durability.test_postgres_claim_check import (
     LARGE,
     LIMIT,
@@ -41,9 +41,6 @@ pytestmark = [pytest.mark.feature("DUR-02", "DUR-04"), pytest.mark.durable]
 
 
 BLOCKED = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-FIRST_ROW = "s\0\0\0\4Z\0\0"
-"""How an answer ends that has one row, where no more were asked for."""
-
 OWNED = "SELECT count(*) FROM blob_owner"
 
 

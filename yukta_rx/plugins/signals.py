@@ -239,10 +239,12 @@ class SignalWaits:
                 await self._keep(place, name, answer)
                 return None
             shown = wait.as_dict()
-            wait.take(await self._store.answer(wait.request.request_id, answer))
+            stands, refusal = await wait.answer(self._store, answer)
             self._drop(wait, desk)
-        said = {"decision": answer.decision, "answeredBy": answer.answered_by}
+        said = {"decision": stands.decision, "answeredBy": stands.answered_by}
         wait.say("approval.answered", {**shown, **said})
+        if refusal is not None:
+            raise refusal
         return wait.request.request_id
 
     async def _keep(self, place: Place, name: str, answer: Answer) -> None:

@@ -15,13 +15,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from yukta_rx.durability.stores.input_requests import RequestState
 from yukta_rx.errors import ConflictError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from yukta_rx.durability.stores.input_requests import InputRequest
+    from yukta_rx.durability.stores.input_requests import Answer, InputRequest, InputRequestStore
     from yukta_rx.streams.clock import LoopClock, PausableClock, Timer
 
     Say = Callable[[str, dict[str, Any]], None]
@@ -85,6 +88,29 @@ class Wait:
         """Let whoever waits go on."""
         if self.woken is not None and not self.woken.done():
             self.woken.set_result(None)
+
+    async def answer(
+        self, store: InputRequestStore, answer: Answer
+    ) -> tuple[Answer, ConflictError | None]:
+        """Have it answered; what it goes on with, and why that is another one.
+
+        One may be written already, of which nobody heard.
+
+        Raises:
+            ConflictError: it is not open.
+        """
+        refusal = None
+        try:
+            answered = await store.answer(self.request.request_id, answer)
+        except ConflictError as error:
+            found = await store.get(self.request.request_id)
+            if found is None or found.state is not RequestState.ANSWERED:
+                raise
+            answered, refusal = found, error
+        self.take(answered)
+        stands = answered.answer or answer
+        same = replace(stands, answered_at=answer.answered_at) == answer
+        return stands, None if same else refusal
 
     def take(self, answered: InputRequest) -> None:
         """It is answered."""
