@@ -178,7 +178,7 @@ def lived(
             await world.losses()
             results = [_result(one) async for one in run.results()]
             audit = engine.gateway.audit(run.execution_id)
-            counts = _counts(engine)
+            counts = counts_of(engine)
             rows = sorted(
                 (row.asked_at.isoformat(), str(row.state), row.node_id, row.signal)
                 for row in getattr(engine.approvals._store, "_requests", {}).values()
@@ -195,7 +195,7 @@ def _result(one: Any) -> Any:
     return [one.cursor, str(one.type), one.time.isoformat(), str(one.status), one.totals, shown]
 
 
-def _counts(engine: Engine) -> list[str]:
+def counts_of(engine: Engine) -> list[str]:
     """What meters say of runs, nodes and plugins."""
     engine._starter.report_counts()
     wanted = ("yukta_plugin", "yukta_node", "yukta_executions", "yukta_messages")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import tracemalloc
 import weakref
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,11 +21,13 @@ from tests.control.suspended import (
     asking,
     asleep,
     both,
+    counts_of,
     engine_of,
     line,
 )
 from yukta_rx.control.approvals import answer_to
 from yukta_rx.control.commands import Recover, StopWorkflow
+from yukta_rx.control.suspensions import LOOKS
 from yukta_rx.errors import ConflictError
 from yukta_rx.plugins.contract import processor
 from yukta_rx.plugins.registry import PluginRegistry
@@ -374,6 +378,52 @@ async def test_a_plugin_that_is_not_closed_yet_is_not_opened_again() -> None:
         assert calls == ["open", "closing", "closed", "open", "call", "closing", "closed"]
 
 
+def closing(calls: list[Any], **hooks: Any) -> Any:
+    """A plugin that notes its messages, and says something when it is closed."""
+
+    def close(cfg: Any, ctx: Any) -> None:
+        calls.append("closed")
+        ctx.count("closed")
+
+    @processor("CLOSES", close=close, **hooks)
+    async def plugin(msg, cfg, ctx):
+        """Note what came."""
+        calls.append(msg.payload["n"])
+        return msg
+
+    return plugin
+
+
+def test_a_plugin_that_only_closes_does_so_once_and_after_its_last_message() -> None:
+    calls: list[Any] = []
+
+    async def script(world: World) -> None:
+        calls.clear()
+        for _ in range(3):
+            await world.sleep(LONG)
+            await world.told(world.run.node("ask").signal("go"))
+
+    # It is put aside before the first message, and not after it.
+    assert both(behind("CLOSES", 3), script, plugins=[closing(calls)]).slept == 1
+    assert calls == [0, 1, 2, "closed"]
+
+
+@virtual_time
+async def test_what_a_plugin_counts_as_it_is_closed_is_counted_each_time() -> None:
+    calls: list[Any] = []
+    opens = closing(calls, open=lambda cfg, ctx: calls.append("open"))
+    async with engine_of(plugins=[opens]) as engine:
+        run = await engine.start("s", behind("CLOSES"))
+        await asyncio.sleep(LONG)
+        assert asleep(engine) == 1
+        await run.node("ask").signal("go")
+        assert await run.wait(10) == "SUCCESS"
+        await asyncio.sleep(1)
+        assert calls == ["open", "closed", "open", 0, "closed"]
+        [counted] = [one for one in counts_of(engine) if "'closed'" in one]
+        assert counted.endswith(" 2")
+
+
 @virtual_time
 async def test_a_plugin_that_cannot_be_opened_again_fails_its_node() -> None:
     times = 0
@@ -427,6 +477,7 @@ STAY = {
     "declared state": (behind("B", 2), {"B": _passed}),
     "a task beside": (behind("C", 2), {"C": spawning}),
     "opened and used": (behind("D", 2), {"D": _passed}),
+    "used, and is closed": (behind("F", 2), {"F": _passed}),
     "a call is out": (
         {
             **behind("E", 2),
@@ -460,13 +511,14 @@ async def test_a_run_that_could_lose_something_stays_as_it_is(name: str) -> None
     more = {
         "declared state": {"stateful": True},
         "opened and used": {"open": lambda cfg, ctx: None},
+        "used, and is closed": {"close": lambda cfg, ctx: None},
         "a call is out": {"default_timeout": 100_000},
     }
     plugins = [processor(kind, **more.get(name, {}))(fn) for kind, fn in work.items()]
     async with engine_of(plugins=plugins) as engine:
         run = await engine.start("s", document)
         await asyncio.sleep(1)
-        if name in ("state in the context", "declared state", "a task beside", "opened and used"):
+        if document["nodes"][-2]["nodeId"] == "work" and name != "a call is out":
             # One has gone through.
             await run.node("ask").signal("go")
         for _ in range(10):
@@ -500,6 +552,26 @@ async def test_a_run_that_is_steered_stays_as_it_is(what: str) -> None:
         await run.resume()
         await asyncio.sleep(LONG)
         assert asleep(engine) == (what != "step mode")
+        await run.stop(StopMode.KILL)
+
+
+@virtual_time
+async def test_breakpoints_of_a_node_that_has_ended_keep_the_run() -> None:
+    document = line(
+        ("in", "SEQUENCE_TRIGGER", {"count": 2, "intervalMs": 3000}),
+        ("pre", "KEEP", {"every": 1}),
+        ("ask", "WAIT_FOR_SIGNAL", {"signal": "go"}),
+        ("out", "COLLECT_TERMINAL", {}),
+    )
+    async with engine_of() as engine:
+        run = await engine.start("s", document)
+        await asyncio.sleep(1)
+        await run.node("pre").set_breakpoint("payload.n", "99")
+        await asyncio.sleep(10 * LONG)
+        assert engine.gateway.nodes(run.execution_id)[1]["status"] == "SUCCESS"
+        assert (asleep(engine), len(run.detail["breakpoints"])) == (0, 1)
+        await run.node("ask").signal("go")
+        assert len(run.detail["breakpoints"]) == 1
         await run.stop(StopMode.KILL)
 
 
@@ -602,6 +674,43 @@ async def test_times_of_runs_that_were_taken_up_meanwhile_do_not_pile_up() -> No
         await asyncio.sleep(1)
         assert quick.detail["status"] == "FAILURE"
         await slow.stop(StopMode.KILL)
+
+
+@virtual_time
+async def test_many_runs_that_are_due_at_the_same_time_leave_others_their_turns() -> None:
+    many = 50
+    async with engine_of(**{"execution.max-concurrent": many}) as engine:
+        await engine._save("s", asking(1, timeoutSeconds=1000, onTimeout="DROP"))
+        runs = [await engine.start("s", "w") for _ in range(many)]
+        await asyncio.sleep(LONG)
+        [due] = {run.due for run in engine._starter.live.suspended.values()}
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(due - loop.time())
+        left = [many]
+        while left[-1]:
+            await asyncio.sleep(0)
+            left.append(asleep(engine))
+        # None of them is taken up later for that.
+        assert loop.time() == due
+        assert max(one - other for one, other in pairwise(left)) < 4
+        assert {str(await run.wait(1)) for run in runs} == {"SUCCESS"}
+
+
+@virtual_time
+async def test_a_run_that_starts_as_the_last_look_is_over_is_put_aside_too() -> None:
+    for turns in range(4):
+        async with engine_of() as engine:
+            first = await engine.start("s", asking(1))
+            look = asyncio.get_running_loop().time() + AFTER / LOOKS
+            await first.stop(StopMode.KILL)
+            assert await first.wait(1) == "CANCELLED"
+            await asyncio.sleep(look - asyncio.get_running_loop().time())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            run = await engine.start("s", "w")
+            await asyncio.sleep(LONG)
+            assert asleep(engine) == 1
+            await run.stop(StopMode.KILL)
 
 
 @virtual_time
@@ -744,6 +853,42 @@ def test_large_payloads_wait_as_references_and_the_record_is_the_same(
 
     plugins = (*PLUGINS, large)
     assert both(document, script, plugins=plugins, settings_of=settings).slept == 5
+
+
+@pytest.mark.parametrize("most", [1, 100])
+@virtual_time
+async def test_large_payloads_wait_as_references_when_the_run_is_there_again(
+    tmp_path: Any, most: int
+) -> None:
+    @processor("MEGABYTE", blocking=False)
+    def megabyte(msg, cfg, ctx):
+        """Send on a payload of which eight are much."""
+        return {**msg.payload, "text": f"{msg.payload['n']:04}" * (1 << 18)}
+
+    document = line(
+        ("in", "SEQUENCE_TRIGGER", {"count": 8, "intervalMs": 7}),
+        ("large", "MEGABYTE", {}),
+        ("ask", "WAIT_FOR_SIGNAL", {"signal": "go", "maxWaiting": most}),
+        ("out", "COLLECT_TERMINAL", {}),
+    )
+    registry = PluginRegistry.load(None, extra=[megabyte])
+    settings = {"execution.suspend-after": f"{AFTER}s", "payload.claim-check-bytes": "4KiB"}
+    async with engine_on(tmp_path / "data", registry, **settings) as engine:
+        tracemalloc.start()
+        try:
+            run = await engine.start("s", document)
+            await asyncio.sleep(LONG)
+            assert asleep(engine) == 1
+            await run.node("ask").skip()
+            await run.node("ask").unskip()
+            await asyncio.sleep(10)
+            assert asleep(engine) == 0
+            gc.collect()
+            waiting, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        await run.stop(StopMode.KILL)
+    assert waiting < 5 << 20
 
 
 @virtual_time

@@ -269,6 +269,20 @@ async def test_a_run_that_cannot_be_taken_up_ends_with_an_error(
 
 
 @virtual_time
+async def test_the_nodes_of_a_run_that_cannot_be_taken_up_are_those_that_it_had() -> None:
+    async with engine_of() as engine:
+        run = await engine.start("s", asking(2))
+        await asyncio.sleep(LONG)
+        without_edges(engine._starter.live.suspended[run.execution_id])
+        with pytest.raises(ConflictError, match="has ended ERROR"):
+            await run.node("ask").signal("go")
+        await asyncio.sleep(1)
+        with pytest.raises(ConflictError) as caught:
+            await run.node("ask").retry()
+        assert caught.value.code == "node_not_failed"
+
+
+@virtual_time
 async def test_others_go_on_beside_a_run_that_cannot_be_taken_up() -> None:
     async with engine_of(**{"execution.max-concurrent": 2}) as engine:
         broken = await engine.start("s", asking(1, timeoutSeconds=1000))

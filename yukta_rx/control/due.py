@@ -69,6 +69,8 @@ class Due:
             entry = heappop(self._heap)
             if self._counts(entry):
                 self._take_up(entry[1])
+                # Many may be due at the same time: others get their turn between two of them.
+                break
         if self._heap:
             self._arm()
 

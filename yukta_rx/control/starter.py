@@ -414,7 +414,8 @@ class Starter:
         for node_id in left.plan.prepared.nodes:
             self.approvals.signals.withdraw(execution_id, node_id)
         self._let_go(left)
-        ended = self.archive.end(execution_id, TaskStatus.ERROR, {}, self._clock.wall())
+        wall = self._clock.wall()
+        ended = self.archive.end(execution_id, TaskStatus.ERROR, left.statuses(), wall)
         self._spawn(ended, f"yukta end {execution_id}")
 
     def _ended(self, run: Run) -> None:

@@ -75,6 +75,11 @@ class Suspended:
         """What is shown with it."""
         return self.plan.about
 
+    def statuses(self) -> dict[str, TaskStatus]:
+        """Of each node that something is left of, its status."""
+        nodes = zip(self.plan.prepared.nodes, self.left.nodes, strict=False)
+        return {node_id: was.status for node_id, was in nodes}
+
     def losses(self) -> Iterable[Loss]:
         """Messages lost that no event tells."""
         return self.left.losses

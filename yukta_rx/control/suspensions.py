@@ -71,6 +71,7 @@ class Suspensions:
         self._owner = owner
         self._seen: dict[str, tuple[Run, tuple[int, ...], float]] = {}
         self._tasks = Tasks(asyncio.get_running_loop(), lambda: None)
+        self._watching = False
         self.steer: Callable[[Run], object] = lambda _run: None
         """What is done to a run that is taken up."""
         self._due = Due(clock, live.suspended, self.take_up)
@@ -78,7 +79,8 @@ class Suspensions:
 
     def watch(self) -> None:
         """There is a run: look at those there are, as long as there is any."""
-        if self._after > 0 and not self._tasks:
+        if self._after > 0 and not self._watching:
+            self._watching = True
             self._tasks.spawn(self._watch(), "yukta suspend")
 
     def close(self) -> None:
@@ -89,9 +91,13 @@ class Suspensions:
     # -- putting runs aside
 
     async def _watch(self) -> None:
-        while self._live or self._live.suspended:
-            await self._clock.sleep(max(SOONEST, self._after / LOOKS))
-            await self._look_round()
+        try:
+            while self._live or self._live.suspended:
+                await self._clock.sleep(max(SOONEST, self._after / LOOKS))
+                await self._look_round()
+        finally:
+            # Its task is among the others for a moment yet.
+            self._watching = False
 
     async def _look_round(self) -> None:
         seen, self._seen = self._seen, {}
@@ -126,6 +132,8 @@ class Suspensions:
     def closed(self, run: Run) -> None:
         """All of a run that was put aside has come to its end."""
         assert isinstance(run, SuspendableRun), "no other is put aside"
+        # What its plugins counted while they were closed.
+        self._owner.report(run)
         if run.closed is not None:
             run.closed.set()
         left = self._live.suspended.get(run.execution_id)
@@ -155,5 +163,6 @@ class Suspensions:
             for execution_id in some:
                 if execution_id in self._live.suspended:
                     self.take_up(execution_id)
+                    await self._clock.sleep(0)
             for execution_id in some:
                 await self._owner.ended(execution_id)

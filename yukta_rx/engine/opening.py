@@ -213,6 +213,12 @@ class OpenPlugins:
         finally:
             await self._opened(call)
 
+    def let_go(self, node_id: str) -> None:
+        """Close the plugin of a node no more: it was not opened, and goes on as another."""
+        if (call := self.call_of(node_id)) is not None:
+            self._calls.remove(call)
+            call.context.release()
+
     async def close(self, grace: float) -> None:
         """Close them, the last first; none holds up the others.
 

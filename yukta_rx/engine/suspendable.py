@@ -105,6 +105,10 @@ class SuspendableRun(Run):
             return None
         due = self._due
         left = leave(self, circuit, due, signals)
+        for node in going:
+            if node.prepared.spec.open is None:
+                # It is closed once, when it really ends.
+                self._plugins.let_go(node.id)
         self.suspended, self.closed = True, asyncio.Event()
         for timer in self._timers:
             timer.cancel()

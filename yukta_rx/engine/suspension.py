@@ -281,7 +281,9 @@ def still(node: NodeRuntime, asked: tuple[str, ...]) -> bool:
     if any(front.discarded for front in node.fronts):
         return False
     if node.status.terminal:
-        return node.status in _WELL and node.error is None and not asked
+        well = node.status in _WELL and node.error is None
+        # Breakpoints stay, and are shown, as long as the run goes on.
+        return well and not (asked or node.breakpoints)
     if stage is None or not (_plain(node, stage) and _untroubled(stage)):
         return False
     if not all(front.ended or _untroubled(front) for front in node.fronts):
@@ -305,7 +307,7 @@ def _plain(node: NodeRuntime, stage: Stage) -> bool:
         return False
     if not stage.touched:
         return True
-    own = spec.open is not None or context.state is not None or spec.finish is not None
+    own = spec.open or spec.close or spec.finish or context.state is not None
     return node.prepared.goes_on and not own and policy.deadline_ms is None
 
 
