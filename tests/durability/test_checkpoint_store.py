@@ -19,7 +19,7 @@ from tests.contract.checkpoints import (
 from tests.contract.logged import LoggedCheckpointStore
 from yukta_rx.config.store_settings import RestartGroup
 from yukta_rx.durability.memory import checkpoints as module
-from yukta_rx.durability.memory.checkpoints import PREFIX, MemoryNodeCheckpointStore
+from yukta_rx.durability.memory.checkpoints import CHUNK, PREFIX, MemoryNodeCheckpointStore
 from yukta_rx.durability.stores.checkpoints import (
     OVER_CAP,
     UNSERIALISABLE,
@@ -27,6 +27,7 @@ from yukta_rx.durability.stores.checkpoints import (
     CheckpointRow,
     counting_rows,
     decode_row,
+    encode_row,
 )
 from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.model.message import Message
@@ -181,6 +182,63 @@ async def test_files_go_with_their_run_also_while_they_are_written(tmp_path: Pat
 
     assert await names_in(tmp_path) == []
     assert (store.bytes, store._queued) == (0, 0)
+
+
+@virtual_time
+async def test_who_reads_while_the_output_moves_to_a_file_gets_each_row_once(
+    tmp_path: Path,
+) -> None:
+    store = made(messages_per_node=2, spill_dir=tmp_path)
+    await store.start()
+    for n in range(2):
+        store.append("run", "a", number(n))
+    rows = store.read("run", "a")
+    first = await anext(rows)
+    store.append("run", "a", number(2))
+    await mark(store, "run", "a")
+
+    rest = [row async for row in rows]
+    read = [msg.payload["n"] for row in (first, *rest) for _, msg in row.messages]
+    assert read == [0, 1]
+    assert await numbers_of(store, "run", "a") == [0, 1, 2]
+
+
+@virtual_time
+async def test_who_reads_an_output_that_is_given_up_meanwhile_is_told(tmp_path: Path) -> None:
+    store = made(messages_per_node=0, spill_dir=tmp_path)
+    await store.start()
+    for n in range(2):
+        store.append("run", "a", CheckpointRow.of([(None, Message.of({"n": n, "x": "x" * CHUNK}))]))
+    written = store.written("run", "a")
+    assert written is not None
+    await written
+    rows = store.read("run", "a")
+    await anext(rows)
+    store.mark_incomplete("run", "a", OVER_CAP)
+    await store._tasks.ended()
+
+    with pytest.raises(StoreUnavailableError, match=PREFIX):
+        await anext(rows)
+
+
+@virtual_time
+async def test_a_row_that_is_being_written_is_not_there_yet(tmp_path: Path) -> None:
+    store = made(messages_per_node=0, spill_dir=tmp_path)
+    await store.start()
+    store.append("run", "a", number(1))
+    written = store.written("run", "a")
+    assert written is not None
+    await written
+    [name] = await names_in(tmp_path)
+
+    def write() -> None:
+        with (tmp_path / name).open("ab") as file:
+            file.write(encode_row(number(2))[:10])
+
+    await POOL.call(write)
+
+    assert await numbers_of(store, "run", "a") == [1]
+    await store.close()
 
 
 @virtual_time

@@ -318,13 +318,15 @@ class MemoryNodeCheckpointStore:
         output = self._runs.get(execution_id, {}).get(node_id)
         if output is None:
             return
-        for row in tuple(output.rows):
+        # As it is now: it may move to a file, or be given up.
+        rows, file = tuple(output.rows), output.file
+        for row in rows:
             yield row
-        if output.file is None:
+        if file is None:
             return
         # Opened anew for each piece: a reader that is cut off in a thread would leave it open.
         place = 0
-        while lines := await self._in_thread(_piece, output.file.path, place):
+        while lines := await self._in_thread(_piece, file.path, place, output.complete):
             place += sum(map(len, lines))
             for line in lines:
                 yield decode_row(line, node_id)
@@ -383,10 +385,14 @@ class _File:
         self.path.unlink(missing_ok=True)
 
 
-def _piece(path: Path, place: int) -> list[bytes]:
+def _piece(path: Path, place: int, complete: bool) -> list[bytes]:
     with path.open("rb") as file:
         file.seek(place)
-        return file.readlines(CHUNK)
+        lines = file.readlines(CHUNK)
+    if not complete and lines and not lines[-1].endswith(b"\n"):
+        # It is being written.
+        del lines[-1]
+    return lines
 
 
 def _emptied(folder: Path) -> None:
