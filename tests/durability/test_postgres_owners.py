@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.contract.archive import run
 from tests.contract.checkpoints import mark
 from tests.contract.execution_log import finished, key, started
 from tests.contract.results import result
 from tests.durability.lossy import FIRST_ROW, Lossy
+from tests.durability.test_postgres_blobs import archive_with_blobs
 from tests.durability.test_postgres_claim_check import (
     LARGE,
     LIMIT,
@@ -27,7 +29,7 @@ from tests.durability.test_postgres_claim_check import (
 from yukta_rx.durability.postgres._writer import ATTEMPTS
 from yukta_rx.durability.postgres.blobs import PostgresBlobStore
 from yukta_rx.durability.postgres.checkpoints import PostgresNodeCheckpointStore
-from yukta_rx.durability.postgres.database import Database
+from yukta_rx.durability.postgres.database import LOSSES, Database
 from yukta_rx.durability.stores.blobs import Owner
 from yukta_rx.durability.stores.checkpoints import CheckpointRow
 from yukta_rx.errors import StoreUnavailableError
@@ -176,6 +178,24 @@ async def test_a_run_whose_end_nobody_heard_of_leaves_no_payload(postgres: Datab
         assert (way.lost, store.bytes) == (1, 0)
         assert await postgres.fetchval(OWNED) == 0
         await store.close()
+
+
+async def test_what_went_for_a_run_of_which_nobody_heard_is_told_with_the_next_one(
+    postgres: Database,
+) -> None:
+    async with over(postgres) as (database, way):
+        archive = archive_with_blobs(database)
+        for name in "ab":
+            await archive.put(run(name, LARGE), 2)
+        for _ in range(LOSSES):
+            way.lose(FIRST_ROW)
+        with pytest.raises(StoreUnavailableError):
+            await archive.put(run("c"), 2)
+        assert list(await archive.ids()) == ["b", "c"]
+
+        assert list(await archive.put(run("d"), 2)) == ["a", "b"]
+        assert list(await archive.put(run("e"), 2)) == ["c"]
+        assert await postgres.fetchval(OWNED) == 0
 
 
 # --- who reads what goes meanwhile ---------------------------------------------------------------

@@ -113,6 +113,8 @@ class PostgresExecutionArchiveStore:
         self._put: Together[_Put, Sequence[str]] = Together(self._put_all)
         self._kept: dict[str, None] = {}
         """Ids of the runs that are kept, as they stand there."""
+        self._heard = True
+        """Whether all were told that had to go."""
 
     async def start(self) -> None:
         """Forget what a crash left behind of runs that are not kept."""
@@ -176,11 +178,28 @@ class PostgresExecutionArchiveStore:
         """Write runs, with the payloads that are kept apart of them.
 
         Returns:
-            The runs that had to go, and those of them that have payloads apart.
+            The runs that had to go, and those of them that may have payloads apart.
         """
+        heard, self._heard = self._heard, False
+        said = await self._said(apart, given)
+        if said is None or not heard:
+            # What is not there any more.
+            there = set(map(stored, await self.ids()))
+            gone = [column for column in self._kept if column not in there]
+            said = gone, gone
+        self._heard = True
+        return said
+
+    async def _said(
+        self, apart: Mapping[Owner, Mapping[str, bytes]], given: Sequence[Any]
+    ) -> tuple[Sequence[str], Sequence[str]] | None:
+        """Write them; what the statement said, None if nobody heard it the first time."""
         database, blobs = self._database, self._blobs
         if not apart or blobs is None:
-            return await self._put_in_one(given)
+            # With nothing apart it is one statement.
+            lost: list[None] = []
+            row = await database.statement(_PUT, *given, lost=lambda: lost.append(None))
+            return None if lost else (row["gone"] or (), row["apart"] or ())
 
         async def work(made: Connection) -> tuple[int, asyncpg.Record | None]:
             fresh = await blobs.put_with(made, apart)
@@ -189,17 +208,6 @@ class PostgresExecutionArchiveStore:
         fresh, row = await database.write(work)
         blobs.size += fresh
         return ((), ()) if row is None else (row["gone"] or (), row["apart"] or ())
-
-    async def _put_in_one(self, given: Sequence[Any]) -> tuple[Sequence[str], Sequence[str]]:
-        """Write runs that have nothing apart, in one statement."""
-        lost: list[None] = []
-        row = await self._database.statement(_PUT, *given, lost=lambda: lost.append(None))
-        if not lost:
-            return row["gone"] or (), row["apart"] or ()
-        # What the statement said whose answer nobody heard: what is not there any more.
-        there = set(map(stored, await self.ids()))
-        gone = [column for column in self._kept if column not in there]
-        return gone, gone
 
     async def get(self, execution_id: str, *, whole: bool = True) -> ArchivedRun | None:
         """A run, None if it is not kept, or cannot be read."""
