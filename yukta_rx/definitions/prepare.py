@@ -70,6 +70,8 @@ class PreparedNode:
         timeout_template: what gives the seconds at the first message, if it is an expression.
         element_timeout_template: what gives the milliseconds of one attempt, likewise.
         deadline_template: what gives the milliseconds of the deadline, likewise.
+        goes_on: whether a run that goes on after a crash need not repeat the messages that the node
+            had finished.
     """
 
     node: Node
@@ -82,15 +84,18 @@ class PreparedNode:
     timeout_template: Template | None
     element_timeout_template: Template | None
     deadline_template: Template | None
+    goes_on: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Work out once what each run asks for."""
+        object.__setattr__(self, "goes_on", self._goes_on())
 
     @property
     def node_id(self) -> str:
         """Id of the node."""
         return self.node.node_id
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether a run that goes on after a crash need not repeat the messages it had finished."""
+    def _goes_on(self) -> bool:
         anew = self.spec.anew
         if anew is None:
             # What is done in the end takes all of them.

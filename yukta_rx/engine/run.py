@@ -202,8 +202,9 @@ class Run(Steerable):
         if self.status is not TaskStatus.PENDING:
             raise RuntimeError(f"run {self.execution_id} was started before")
         self.started_at = self._clock.wall()
-        self._voice.event("execution.started", {"definitionVersion": self.definition.version})
-        self._advance(TaskStatus.RUNNING)
+        data = {"definitionVersion": self.definition.version}
+        self._voice.event("execution.started", data, time=self.started_at)
+        self._advance(TaskStatus.RUNNING, self.started_at)
         if self._timeout is not None:
             self._due = self._active.now() + self._timeout
             self._timers.append(self._active.call_at(self._due, self._overdue))
@@ -289,8 +290,9 @@ class Run(Steerable):
 
     def _finish(self) -> None:
         """Give every node and the run their final status; results and events come to an end."""
-        cut = any(node.status is TaskStatus.STOPPED for node in self.nodes.values())
+        cut = False
         for node in self.nodes.values():
+            cut = cut or node.status is TaskStatus.STOPPED
             node.advance(TaskStatus.CANCELLED)
         self.ended_at = self._clock.wall()
         if self._verdict is not None:
@@ -301,14 +303,18 @@ class Run(Steerable):
             status, self.error = TaskStatus.FAILURE, fault
         else:
             status = TaskStatus.STOPPED if self._draining and cut else TaskStatus.SUCCESS
-        self._advance(status)
+        self._advance(status, self.ended_at)
         sums = self.totals()
         self._voice.result(
-            ResultType.EXECUTION_END, status=self.status, totals=sums, truncated=False
+            ResultType.EXECUTION_END,
+            self.ended_at,
+            status=self.status,
+            totals=sums,
+            truncated=False,
         )
         error = {} if self.error is None else {"error": self.error}
         data = {"status": str(self.status), "totals": sums, **error, **self._lines.losses()}
-        self._voice.event("execution.finished", data)
+        self._voice.event("execution.finished", data, time=self.ended_at)
 
     def _part(self) -> None:
         """Undo what holds its parts together: an ended run goes when nobody has it any more."""
@@ -358,6 +364,7 @@ class Run(Steerable):
             counters = node.counters
             self._voice.result(
                 ResultType.NODE_END,
+                at,
                 node_id=node.id,
                 status=node.status,
                 totals={key: counters[key] for key in ("in", "out", "failed", "dropped")},
@@ -374,13 +381,13 @@ class Run(Steerable):
             elif self._first_failure is None:
                 self._first_failure = error
 
-    def _advance(self, status: TaskStatus) -> None:
+    def _advance(self, status: TaskStatus, at: datetime) -> None:
         previous = self.status
         self.status = advance(previous, status)
         if self.status is not previous:
             self._version += 1
             data = {"status": str(status), "previous": str(previous), "version": self._version}
-            self._voice.event("execution.status", data)
+            self._voice.event("execution.status", data, time=at)
 
     def _stalled(self, stage: Stage, seconds: float) -> None:
         self._voice.warn(

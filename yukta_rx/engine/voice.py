@@ -79,10 +79,11 @@ class Voice:
         """Write a warning about the run, or one of its nodes, to the log of the program."""
         log.warning(told, *values, extra=log_fields(self._about[2], node_id))
 
-    def result(self, kind: ResultType, **fields: Any) -> None:
-        """Say an item of the results channel."""
+    def result(self, kind: ResultType, time: datetime | None, **fields: Any) -> None:
+        """Say an item of the results channel, of now or of `time`."""
         self.cursor += 1
-        self._publish(ResultEvent(cursor=self.cursor, type=kind, time=self._wall(), **fields))
+        time = self._wall() if time is None else time
+        self._publish(ResultEvent(cursor=self.cursor, type=kind, time=time, **fields))
 
     def tap_of(self, node: NodeRuntime) -> Tap | None:
         """What makes results of the messages that reach a terminal; None if nobody wants them."""

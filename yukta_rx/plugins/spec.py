@@ -42,6 +42,9 @@ class Shape(StrEnum):
     STREAM = "STREAM"
 
 
+_WAITING: Final = frozenset({Shape.ASYNC, Shape.ASYNC_GENERATOR, Shape.OBSERVABLE})
+
+
 class FailureMode(StrEnum):
     """What a plugin does about a failure of its own: raise, or emit a message that says so."""
 
@@ -129,8 +132,7 @@ class PluginSpec:
     @property
     def overlaps(self) -> bool:
         """Whether a call may go on after another has begun, in a thread or as a coroutine."""
-        waits = self.shape in (Shape.ASYNC, Shape.ASYNC_GENERATOR, Shape.OBSERVABLE)
-        return self.per_message and (self.blocking or waits)
+        return self.per_message and (self.blocking or self.shape in _WAITING)
 
     @property
     def by_message(self) -> bool:
