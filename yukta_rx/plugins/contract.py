@@ -171,8 +171,8 @@ def processor(
             on after a crash, which then does not repeat what is finished. Called on the loop, with
             `(msg, cfg, ctx, emitted)`: with `emitted` for each message that it emitted, under the
             id of its input, in their order and before anything else; later without, for each input
-            that it had finished, as that comes again; `cfg` is None where options read a payload
-            that is kept apart.
+            that it had finished, as that comes again. Such an input may have in place of a large
+            payload what stands for one, and `cfg` is None then where options read the payload.
         settles: of a ProcessorPlugin: what it emits names all the messages that it was made of as
             its causes, and it keeps nothing of them afterwards. So a run that goes on after a
             crash does not give them to it again.
