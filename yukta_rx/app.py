@@ -179,6 +179,7 @@ class Engine:
         self.readiness.check("postgres", self.stores.leading.why_not)
         await self._observe(clock)
         starter = self._starter = await self._admit(clock, pool)
+        self.meters.watch("yukta.executions.suspended", lambda: len(starter.live.suspended))
         self._control(clock, starter, found)
         await self.tracker.start()
         self._stack.push_async_callback(self.tracker.stop)

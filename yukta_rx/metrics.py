@@ -142,6 +142,12 @@ METERS: Mapping[str, Meter] = MappingProxyType(
             _meter("yukta.executions.running", Kind.GAUGE, "Runs that hold a slot.", "ADM-01"),
             _meter("yukta.executions.queued", Kind.GAUGE, "Starts that wait for one.", "ADM-01"),
             _meter(
+                "yukta.executions.suspended",
+                Kind.GAUGE,
+                "Of those that hold a slot, runs that are put aside while they only wait.",
+                "CTL-05",
+            ),
+            _meter(
                 "yukta.executions.rejected",
                 Kind.COUNTER,
                 "Starts that were refused.",

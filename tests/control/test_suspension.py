@@ -635,11 +635,18 @@ async def test_a_suspended_run_says_so_and_stays_so_while_it_is_read() -> None:
         assert engine.gateway.summary(run.execution_id)["suspended"] is True
         assert engine.gateway.breakpoints(run.execution_id, "ask") == []
         assert engine._starter.in_use("s", "w")
-        assert asleep(engine) == 1
+        assert (asleep(engine), suspended(engine)) == (1, 1)
 
         await run.node("ask").signal("go")
         assert "suspended" not in run.detail
+        assert suspended(engine) == 0
         await run.stop(StopMode.KILL)
+
+
+def suspended(engine: Engine) -> float:
+    """What the meter says."""
+    samples = [one for family in engine.meters.collect() for one in family.samples]
+    return next(one.value for one in samples if one.name == "yukta_executions_suspended")
 
 
 @virtual_time
