@@ -66,9 +66,16 @@ def twice(msg, cfg, ctx):
     yield {**msg.payload, "k": 1}
 
 
+@processor("BURST", blocking=False, pure=True)
+def burst(msg, cfg, ctx):
+    """As many payloads of a size as it says, all at once."""
+    for n in range(msg.payload["count"]):
+        yield {"n": n, "text": text_of(n, msg.payload["size"])}
+
+
 @pytest.fixture(scope="module")
 def registry() -> PluginRegistry:
-    return PluginRegistry.load(None, extra=[many, gated, stamp, mix, look, twice])
+    return PluginRegistry.load(None, extra=[many, gated, stamp, mix, look, twice, burst])
 
 
 @pytest.fixture(autouse=True)
@@ -277,3 +284,35 @@ async def test_echoed_lines_show_the_beginning_of_payloads(
             lines = echoed(engine, again, node_id)
             assert len(lines) == count
             assert all('"text":"0000000' in one for one in lines)
+
+
+# --- files that messages wait in -----------------------------------------------------------------
+
+
+@virtual_time
+async def test_what_was_in_a_file_waits_without_its_payload_too(
+    tmp_path: Path, registry: PluginRegistry
+) -> None:
+    size, count = 1 << 20, 60
+    spill = {"edgeBuffer": {"size": 20, "overflow": "SPILL"}}
+    line = flow(
+        ("in", "API_TRIGGER"),
+        ("burst", "BURST"),
+        ("slow", "DELAY", {"config": {"ms": 10_000, "engine": spill}}),
+        ("out", "COLLECT_TERMINAL"),
+    )
+    async with engine_on(tmp_path / "data", registry, **LIMIT) as engine:
+        tracemalloc.start()
+        try:
+            run = await engine.start("s", line, {"count": count, "size": size})
+            # By now those that did not come through a file are through.
+            await until(lambda: live_node(engine, run, "slow").counters["out"] == 30)
+            await asyncio.sleep(5)
+            waiting, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert await run.wait() is TaskStatus.SUCCESS
+        made = await payloads_of(run)
+
+    assert waiting < 4 * size
+    assert made == [{"n": n, "text": text_of(n, size)} for n in range(count)]

@@ -188,8 +188,8 @@ class NodeClaims:
     """
 
     __slots__ = (
-        *("_copies", "_id", "_limit", "_node", "_opened", "_preview", "_run", "_wanted"),
-        *("carries", "opens"),
+        *("_copies", "_filed", "_id", "_limit", "_node", "_opened", "_preview", "_run"),
+        *("_wanted", "carries", "opens"),
     )
 
     def __init__(
@@ -214,11 +214,15 @@ class NodeClaims:
         self._preview = max(run.preview, LONGEST) if self.carries else run.preview
         self._opened: dict[Message, Claim] = {}
         """References that the plugin is about to be given, by the messages that are open for it."""
+        self._filed: dict[str, tuple[Claim, int]] = {}
+        """References that are in files, of payloads that were not kept yet, and in how many
+        messages each is; by hash."""
 
     def part(self) -> None:
         """Its run has ended, and goes when nobody has it any more."""
         self._node = self._wanted = None
         self._opened.clear()
+        self._filed.clear()
 
     @property
     def sealed(self) -> Callable[[Any], Any]:
@@ -287,11 +291,25 @@ class NodeClaims:
         claim = self._opened.pop(msg, None)
         return given if claim is None else with_payload(msg, claim)
 
+    def flattened(self, msg: Message) -> Message:
+        """A message for a file; a text that is not kept yet stays here until it is."""
+        flat, claim = msg.flattened(), msg.payload
+        if type(claim) is not Claim or claim.text is None:
+            return flat
+        first, count = self._filed.get(claim.sha256, (claim, 0))
+        self._filed[claim.sha256] = first, count + 1
+        return with_payload(flat, Claim(claim.sha256, claim.size))
+
     def restored(self, msg: Message) -> Message:
         """A message that was in a file, which says nothing of who reads its payload."""
-        if type(msg.payload) is Claim:
-            msg.payload.reader = self._run.read
-        return msg
+        claim = msg.payload
+        if type(claim) is not Claim:
+            return msg
+        first, count = self._filed.pop(claim.sha256, (claim, 0))
+        if count > 1:
+            self._filed[claim.sha256] = first, count - 1
+        first.reader = self._run.read
+        return with_payload(msg, first)
 
     def _sealed(self, out: Any) -> Any:
         kind = type(out)

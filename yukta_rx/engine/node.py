@@ -167,15 +167,10 @@ class NodeRuntime:
         if buffer is None:
             return None
         told: dict[str, Any] = {} if self.drops is None else {"on_drop": self._dropped}
+        told["flatten"] = Message.flattened
         if self.claims is not None:
-            told["restore"] = self.claims.restored
-        return ops.edge_buffer(
-            buffer.size,
-            buffer.overflow,
-            **told,
-            folder=self._host.spill_dir,
-            flatten=Message.flattened,
-        )
+            told |= {"flatten": self.claims.flattened, "restore": self.claims.restored}
+        return ops.edge_buffer(buffer.size, buffer.overflow, **told, folder=self._host.spill_dir)
 
     def _dropped(self, edge: Edge, messages: list[Message]) -> None:
         if self.drops is not None:
