@@ -158,7 +158,7 @@ async def test_a_start_of_which_the_queue_let_go_unheard_begins(
         await engine.start("s", LINE, {"n": 1})
         scheduler = engine._starter.scheduler
         waits = await engine.start("s", "w", {"n": 2}, patience=0)
-        scheduler._store = Losing(scheduler._store, losing)  # type: ignore[assignment]
+        scheduler._store = Losing(scheduler._store, losing)
         if losing == "remove":
             with pytest.raises(StoreUnavailableError):
                 await waits.stop()

@@ -158,7 +158,7 @@ class Asked(msgspec.Struct, frozen=True, rename="camel"):
     """The request in the row of a start that waits, which another version may have written."""
 
     payload: Any
-    labels: dict[str, str] = {}
+    labels: dict[str, Any] = {}
     step_mode: bool = False
     breakpoints: tuple[dict[str, Any], ...] = ()
     options: dict[str, Any] | None = None
