@@ -75,6 +75,30 @@ class TestFiles(BlobContract):
 
 
 @virtual_time
+async def test_files_of_others_are_left_alone_and_keep_no_blob(tmp_path: Path) -> None:
+    store = await started(tmp_path)
+    blob = await store.put(Owner("results", "gone"), b"kept")
+    await store.put(Owner("results", "run"), b"more")
+    strange = [
+        tmp_path / "owners" / ".strange",
+        tmp_path / "owners" / "results" / ".strange",
+        tmp_path / "owners" / "results" / "gone" / ".strange",
+        tmp_path / "objects" / ".strange",
+        tmp_path / "objects" / blob.sha256[:2] / ".strange",
+    ]
+    for path in strange:
+        await POOL.call(path.write_text, "a note of somebody")
+
+    await store.keep("results", ["run"])
+    store = await started(tmp_path)
+    await store.keep("results", ["run"])
+    assert store.size == len(b"more")
+    with pytest.raises(StoreUnavailableError, match="is missing"):
+        await store.get(blob)
+    assert await POOL.call(lambda: all(path.exists() for path in strange))
+
+
+@virtual_time
 async def test_a_crash_in_the_middle_of_a_put_leaves_nothing_behind_the_next_start(
     tmp_path: Path,
 ) -> None:

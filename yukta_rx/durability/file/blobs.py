@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 from hashlib import sha256 as hash_of
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+
+_HASH: Final = re.compile("[0-9A-Za-z]{64}")
 
 JOINED: Final = ".joined"
 """A link on its way to the place of a copy."""
@@ -169,11 +172,13 @@ class FileBlobStore:
 
     def _removed(self, owned: Path) -> None:
         with self._lock:
-            names = list(_inside(owned))
-            for name in names:
+            for name in _inside(owned):
+                if not _HASH.fullmatch(name.name):
+                    continue
                 name.unlink(missing_ok=True)
                 self._drop_unneeded(self._object(name.name))
-            with contextlib.suppress(FileNotFoundError):
+            # It is no folder of ours, or has something else in it, if it does not go.
+            with contextlib.suppress(OSError):
                 owned.rmdir()
 
     def _drop_unneeded(self, kept: Path) -> None:
@@ -193,7 +198,8 @@ class FileBlobStore:
             self._try_links()
             self.size = 0
             (self.folder / JOINED).unlink(missing_ok=True)
-            kept = [kept for shelf in _inside(self._objects) for kept in _inside(shelf)]
+            shelves = _inside(self._objects)
+            kept = [kept for shelf in shelves for kept in _inside(shelf) if _is_ours(kept)]
             joined = self._join({one.name: one for one in kept if one.stat().st_nlink == 1})
             for one in kept:
                 found = one.stat()
@@ -241,12 +247,17 @@ class FileBlobStore:
         fsync_dir(folder.parent)
 
     def _object(self, sha256: str) -> Path:
-        if len(sha256) != 64 or not sha256.isalnum():
+        if not _HASH.fullmatch(sha256):
             raise StoreUnavailableError(f"{sha256[:100]!r} is no hash of a blob")
         return self._objects / sha256[:2] / sha256
 
     def _owned(self, owner: Owner) -> Path:
         return self._owners / owner.store / name_of(owner.run)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is a blob, or was on its way to be one."""
+    return _HASH.fullmatch(path.name.removesuffix(".tmp")) is not None
 
 
 def _size(path: Path) -> int | None:
