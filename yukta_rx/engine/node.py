@@ -421,6 +421,7 @@ class NodeRuntime:
 
     def state(self) -> dict[str, Any]:
         """The node as API.md's `NodeState`."""
+        stage, valve = self.stage, self.valve
         shown: dict[str, Any] = {
             "nodeId": self.id,
             "type": self.prepared.spec.type,
@@ -432,15 +433,12 @@ class NodeRuntime:
         if self.ended_at is not None:
             shown["endTime"] = rfc3339(self.ended_at)
         shown |= self.counters
-        shown |= {
-            "attempt": 1 if self.stage is None else self.stage.attempt,
-            "ratePerSec": self.rate(),
-            "paused": self.paused,
-            "skipping": self.valve.skipping,
-        }
-        if self.valve.held is not None:
-            held = {"messageId": self.valve.held.id, "since": self.held_at}
-            shown["held"] = {**held, "reason": "breakpoint"}
+        shown["attempt"] = 1 if stage is None else stage.attempt
+        shown["ratePerSec"] = self.rate()
+        shown["paused"] = self.paused
+        shown["skipping"] = valve.skipping
+        if (held := valve.held) is not None:
+            shown["held"] = {"messageId": held.id, "since": self.held_at, "reason": "breakpoint"}
         if self.error is not None:
             shown["error"] = self.failure()
         return shown

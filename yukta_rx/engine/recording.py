@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from yukta_rx.engine.claims import ClaimSource
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.streams.edge import Edge
-    from yukta_rx.streams.plan import Barrier, Waits
+    from yukta_rx.streams.plan import Barrier, Tap, Waits
 
 _WITHHELD: Final = 1 << 60
 """Credit that is taken from the children of a node that is held back."""
@@ -165,24 +165,29 @@ class Recording:
                 run, node, wanted if feeds else None, shared=shared, opens=opens
             )
 
-    def hooks(self, node: NodeRuntime, hooks: Hooks) -> Hooks:
-        """`hooks` with the recording of `node` in front of them, and its end marker behind."""
+    def hooks(self, node: NodeRuntime, tap: Tap | None, barrier: Barrier | None) -> Hooks:
+        """What listens to a node: its recording before `tap`, its end marker after `barrier`."""
         feeds, durable = bool(node.prepared.children), self._durable
         if not feeds and not durable:
-            return hooks
+            return Hooks(tap, barrier=barrier)
         replayed = node.id in self._replayed
         by_input = by_message(node) and not replayed
         recorder = self._recorder.node(node.id, _Brake(node), by_input=by_input)
         self._nodes[node.id] = recorder
-        told = _Told(node, recorder, hooks, named=durable, exposed=node.id in self._exposed)
+        exposed = node.id in self._exposed
+        told = _Told(node, recorder, tap, barrier, named=durable, exposed=exposed)
         node.on_dropped = told.aside
-        barrier = hooks.barrier if recorder.barrier is None else told.ended
+        if recorder.barrier is not None:
+            barrier = told.ended
         if durable and node.kind is PluginKind.TRIGGER and not replayed:
-            return Hooks(hooks.tap, barrier=barrier, keeper=told)
+            return Hooks(tap, barrier=barrier, keeper=told)
         # What leaves a terminal is no output.
         outputs = feeds and not (recorder.wants_inputs and node.kind is PluginKind.TERMINAL)
-        tap = told.emitted if outputs else hooks.tap
-        return Hooks(tap, told.finished if recorder.wants_inputs else None, barrier)
+        return Hooks(
+            told.emitted if outputs else tap,
+            told.finished if recorder.wants_inputs else None,
+            barrier,
+        )
 
     def rests(self, nodes: Iterable[NodeRuntime]) -> bool:
         """Whether nothing waits to be recorded, and more of these nodes is wanted."""
@@ -211,19 +216,28 @@ class _Told:
     Args:
         node: the node.
         recorder: records it.
-        hooks: what listens to it besides.
+        tap: sees what it emits as well.
+        barrier: what comes before its end marker.
         named: whether the ids of its outputs are written.
         exposed: whether a plugin further down may change its outputs.
     """
 
-    __slots__ = ("_exposed", "_hooks", "_named", "_node", "_recorder", "_wanted")
+    __slots__ = ("_barrier", "_exposed", "_named", "_node", "_recorder", "_tap", "_wanted")
 
     def __init__(
-        self, node: NodeRuntime, recorder: NodeRecorder, hooks: Hooks, *, named: bool, exposed: bool
+        self,
+        node: NodeRuntime,
+        recorder: NodeRecorder,
+        tap: Tap | None,
+        barrier: Barrier | None,
+        *,
+        named: bool,
+        exposed: bool,
     ) -> None:
         self._node = node
         self._recorder = recorder
-        self._hooks = hooks
+        self._tap = tap
+        self._barrier = barrier
         self._named = named
         self._exposed = exposed
         self._wanted = True
@@ -238,7 +252,7 @@ class _Told:
 
     def emitted(self, port: str | None, messages: Sequence[Message]) -> None:
         """A batch leaves the node (streams.plan.Tap)."""
-        node, tap = self._node, self._hooks.tap
+        node, tap = self._node, self._tap
         if self._wanted and not node.replaying:
             self._wanted = self._recorder.add(port, self._own(messages))
         if tap is not None:
@@ -260,7 +274,7 @@ class _Told:
 
     def ended(self) -> Waits | None:
         """The node has completed (streams.plan.Barrier)."""
-        return self._marked() if self._hooks.barrier is None else self._finish(self._hooks.barrier)
+        return self._marked() if self._barrier is None else self._finish(self._barrier)
 
     async def _finish(self, barrier: Barrier) -> None:
         for step in (barrier, self._marked):

@@ -147,8 +147,7 @@ class Run(Steerable):
         self.keeping = keeping or keeping_in_memory(settings, self._clock)
         self._tasks = Tasks(self._loop)
         self._plugins = OpenPlugins(self._pool, self._tasks)
-        self._replay = replay
-        self._shared = shared_inputs(prepared, replay)
+        self._replay, self._shared = replay, shared_inputs(prepared, replay)
         self._recording: Recording | None = None
         if recorder is not None:
             self._recording = Recording(recorder, prepared, self._shared, replay.outputs)
@@ -266,8 +265,10 @@ class Run(Steerable):
         tap = self.tap_of(node)
         if self._settings.logs.echo_output:
             tap = self._lines.echo(node.id, tap)
-        hooks = Hooks(tap, barrier=None if ready is None else ready.barrier)
-        return hooks if recording is None else recording.hooks(node, hooks)
+        barrier = None if ready is None else ready.barrier
+        if recording is None:
+            return Hooks(tap, barrier=barrier)
+        return recording.hooks(node, tap, barrier)
 
     def _start(self) -> None:
         self._replay.begin(self.nodes)
