@@ -196,13 +196,13 @@ def _result(one: Any) -> Any:
 
 
 def counts_of(engine: Engine) -> list[str]:
-    """What meters say of runs, nodes and plugins."""
+    """What meters say of runs, nodes and plugins, but for the one that says which is suspended."""
     engine._starter.report_counts()
     wanted = ("yukta_plugin", "yukta_node", "yukta_executions", "yukta_messages")
     return sorted(
         f"{sample.name} {sorted(sample.labels.items())} {sample.value}"
         for family in engine.meters.collect()
-        if family.name.startswith(wanted)
+        if family.name.startswith(wanted) and family.name != "yukta_executions_suspended"
         for sample in family.samples
         if not sample.name.endswith("_created")
     )

@@ -311,6 +311,29 @@ def killed(execution_id: str) -> Any:
     return StopWorkflow(execution_id=execution_id, mode=StopMode.KILL)
 
 
+# --- a run that cannot be put aside --------------------------------------------------------------
+
+
+@virtual_time
+async def test_a_run_that_cannot_be_put_aside_goes_on_and_so_do_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    calls: list[str] = []
+    async with engine_of(plugins=[slow(calls, 1)]) as engine:
+        broken = await engine.start("s", worked("SLOW", 2))
+        engine._starter.live[broken.execution_id].origin = None
+        whole = await engine.start("s", "w")
+        await asyncio.sleep(20 * LONG)
+        assert (asleep(engine), broken.detail["status"]) == (1, "RUNNING")
+        assert records(caplog, "cannot be put aside and goes on") == [broken.execution_id]
+        for run in (broken, whole):
+            await run.node("ask").signal("go")
+            await asyncio.sleep(LONG)
+            await run.node("ask").signal("go")
+            assert await run.wait(10) == "SUCCESS"
+        assert (calls.count("open"), calls.count("close")) == (3, 3)
+
+
 # --- what is asked is not what was asked --------------------------------------------------------
 
 

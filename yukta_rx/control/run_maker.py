@@ -100,17 +100,25 @@ class RunMaker:
         )
 
     def put_aside(self, run: SuspendableRun) -> Suspended | None:
-        """Put a run aside; what is left of it, None if it stays as it is."""
-        found = run.leave()
-        if found is None:
+        """Put a run aside; what is left of it, None if it stays as it is.
+
+        Raises:
+            Exception: that went wrong, and it stays as it is.
+        """
+        left = run.left()
+        if left is None:
             return None
-        left, due = found
-        plan: Plan = run.origin
-        suspended = Suspended(plan, left, due, run.closed)
+        suspended = Suspended(run.origin, left)
+        try:
+            # Where results wait to be written, nobody holds on to the run.
+            self._outlets.publish(suspended)
+            self._outlets.swap(suspended)
+        except BaseException:
+            self._outlets.publish(run)
+            self._outlets.swap(run)
+            raise
+        suspended.due, suspended.closed = run.leave(), run.closed
         self._archive.put_aside(run.execution_id)
-        # Where results wait to be written, nobody holds on to the run.
-        self._outlets.publish(suspended)
-        self._outlets.swap(suspended)
         return suspended
 
     def again(self, suspended: Suspended) -> Run:

@@ -6,6 +6,7 @@ It answers what is asked of every run that goes on, as the run itself would. Fea
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any
 
 from yukta_rx.control.run_view import EdgeView, Fact, NodeView, RunView
@@ -31,8 +32,10 @@ class Suspended:
     Args:
         plan: what it was made of.
         left: what it needs to go on.
+
+    Attributes:
         due: when it has to be taken up, in seconds of the loop; infinite for never.
-        closed: set once its plugins are closed.
+        closed: set once the plugins of the run that was are closed; None if they are.
     """
 
     __slots__ = (
@@ -46,11 +49,11 @@ class Suspended:
     ended_at: datetime | None = None
     error: dict[str, Any] | None = None
 
-    def __init__(self, plan: Plan, left: Left, due: float, closed: asyncio.Event | None) -> None:
+    def __init__(self, plan: Plan, left: Left) -> None:
         self.plan = plan
         self.left = left
-        self.due = due
-        self.closed = closed
+        self.due = math.inf
+        self.closed: asyncio.Event | None = None
         self.execution_id = plan.execution_id
         self.session_id = plan.request.session_id
         self.definition = plan.prepared.definition

@@ -114,11 +114,24 @@ class Suspensions:
         mark, now = run.mark(), self._clock.now()
         if seen is None or seen[0] is not run or seen[1] != mark:
             self._seen[run.execution_id] = run, mark, now
-        elif now - seen[2] < self._after or not self.suspend(run):
+        elif now - seen[2] < self._after:
             self._seen[run.execution_id] = seen
+        else:
+            try:
+                if not self.suspend(run):
+                    self._seen[run.execution_id] = seen
+            except Exception:
+                told = "run %s cannot be put aside and goes on, a defect of the engine"
+                log.exception(told, run.execution_id, extra=log_fields(run.execution_id))
+                # It is not tried again before something happens in it.
+                self._seen[run.execution_id] = run, mark, math.inf
 
     def suspend(self, run: SuspendableRun) -> bool:
-        """Put a run aside now, if nothing happens in it but that messages wait; whether it was."""
+        """Put a run aside now, if nothing happens in it but that messages wait; whether it was.
+
+        Raises:
+            Exception: it cannot be, whatever the reason, and goes on.
+        """
         suspended = self._maker.put_aside(run)
         if suspended is None:
             return False

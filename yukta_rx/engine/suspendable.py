@@ -27,7 +27,7 @@ from yukta_rx.engine.suspension import (
     Left,
     NodeLeft,
     edges_of,
-    leave,
+    left_of,
     still,
     take_apart,
 )
@@ -77,13 +77,8 @@ class SuspendableRun(Run):
             *(stage.activity() for node in self.nodes.values() if (stage := node.stage)),
         )
 
-    def leave(self) -> tuple[Left, float] | None:
-        """Put it aside if nothing happens in it but that messages wait for signals.
-
-        Returns:
-            What is left of it, and when that has to be looked at, in seconds of the loop; None
-            if it stays as it is.
-        """
+    def left(self) -> Left | None:
+        """What would be left of it now; None unless it does nothing but wait for signals."""
         circuit, signals = self._circuit, self.signals
         if circuit is None or signals is None or not self._calm(circuit):
             return None
@@ -103,18 +98,28 @@ class SuspendableRun(Run):
         going = [node for node in nodes if not node.status.terminal]
         if self._recording is not None and not self._recording.rests(going):
             return None
-        due = self._due
-        left = leave(self, circuit, due, signals)
-        for node in going:
-            if node.prepared.spec.open is None:
+        return left_of(self, circuit, self._due)
+
+    def leave(self) -> float:
+        """Put it aside, of which it is known what is left: it ends without a word.
+
+        Returns:
+            When what is left has to be looked at, in seconds of the loop.
+        """
+        circuit, signals = self._circuit, self.signals
+        assert circuit is not None, "it executes"
+        assert signals is not None, "messages wait in it"
+        self.suspended, self.closed = True, asyncio.Event()
+        for node in self.nodes.values():
+            if not node.status.terminal and node.prepared.spec.open is None:
                 # It is closed once, when it really ends.
                 self._plugins.let_go(node.id)
-        self.suspended, self.closed = True, asyncio.Event()
+        take_apart(self, circuit)
         for timer in self._timers:
             timer.cancel()
-        lags = {node.id: node.clock.lag for node in nodes}
+        lags = {node.id: node.clock.lag for node in self.nodes.values()}
         first = signals.leave(self.execution_id, lags)
-        return left, first if due is None else min(first, due + self.lag)
+        return first if self._due is None else min(first, self._due + self.lag)
 
     def _calm(self, circuit: Circuit) -> bool:
         """Whether the run as a whole only goes on by itself."""
@@ -125,7 +130,7 @@ class SuspendableRun(Run):
         busy = circuit.queued or self._hold.held or self._own_pool or self._lines.busy
         return usual and not (steered or ending or family or busy)
 
-    def counted(self) -> dict[str, Any]:
+    def numbered(self) -> dict[str, Any]:
         """What it has numbered of what it said, and which nodes wrote lines."""
         return {
             "version": self._version,
@@ -195,9 +200,9 @@ class SuspendableRun(Run):
             elif (work := self._reopen(node, was)) is not None:
                 opening[node.id] = work
         self._wire_again(left, ready, opening, closed)
-        if left.due is not None:
-            self._due = left.due
-            self._timers.append(self._active.call_at(left.due, self._overdue))
+        if left.deadline is not None:
+            self._due = left.deadline
+            self._timers.append(self._active.call_at(left.deadline, self._overdue))
 
     def _reopen(self, node: NodeRuntime, was: NodeLeft) -> Callable[[], Awaitable[None]] | None:
         """Make a node's plugin ready; what opens it, if it declares that."""

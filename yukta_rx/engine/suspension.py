@@ -1,8 +1,8 @@
 """Suspension: what is left of a run in which nothing happens but that messages wait for signals.
 
-`still` says whether a run is at such a point, `leave` takes down all that is needed to go on and
-takes the run apart without a word, and `Left` is what stays: numbers, times, and the messages that
-wait. `engine/suspendable.py` makes a run of it again.
+`still` says whether a run is at such a point, and `left_of` takes down all that is needed to go on:
+`Left`, which is numbers, times, and the messages that wait. `take_apart` ends what the run consists
+of without a word. `engine/suspendable.py` makes a run again of what is left.
 
 A run is put aside only where nothing of it could be lost or seen twice. Of nodes that have not
 ended that means: messages wait in WAIT_FOR_SIGNAL and in front of it, any other node has nothing
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from yukta_rx.model.message import Message
     from yukta_rx.model.workflow import Edge as EdgeDefinition
     from yukta_rx.model.workflow import WorkflowDefinition
-    from yukta_rx.plugins.signals import SignalWaits
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
     from yukta_rx.streams.stage import Stage
@@ -153,7 +152,7 @@ class Left(NamedTuple):
         snapshots: the version of its last snapshot.
         cursor: of its last result.
         lag: seconds of pauses.
-        due: when its deadline ends, in active seconds of the loop; None for never.
+        deadline: when that ends, in active seconds of the loop; None for never.
         writers: nodes that have written log lines of their own.
         nodes: in topological order.
         edges: those of the document in its order, then those inside of nodes.
@@ -165,7 +164,7 @@ class Left(NamedTuple):
     snapshots: int
     cursor: int
     lag: float
-    due: float | None
+    deadline: float | None
     writers: tuple[str, ...]
     nodes: tuple[NodeLeft, ...]
     edges: tuple[EdgeLeft, ...]
@@ -354,28 +353,25 @@ def _loaded(edge: Edge) -> bool:
 # -- taking it down
 
 
-def leave(run: SuspendableRun, circuit: Circuit, due: float | None, signals: SignalWaits) -> Left:
-    """Take down what a run that is still needs to go on, and take it apart without a word.
+def left_of(run: SuspendableRun, circuit: Circuit, deadline: float | None) -> Left:
+    """Take down what a run that is still needs to go on.
 
     Args:
         run: the run.
         circuit: what it runs.
-        due: when its deadline ends, in active seconds.
-        signals: what its messages wait with.
+        deadline: when that ends, in active seconds.
     """
     edges = edges_of(run.definition, circuit)
     places = {edge: place for place, edge in enumerate(edges)}
-    left = Left(
+    return Left(
         started_at=run.started_at,
-        **run.counted(),
+        **run.numbered(),
         lag=run.lag,
-        due=due,
+        deadline=deadline,
         nodes=tuple(_node_left(run, node, places) for node in run.nodes.values()),
         edges=tuple(_edges_left(run, edges)),
         losses=tuple(run.losses()),
     )
-    take_apart(run, circuit)
-    return left
 
 
 def take_apart(run: SuspendableRun, circuit: Circuit) -> None:
