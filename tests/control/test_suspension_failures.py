@@ -429,3 +429,31 @@ async def test_a_message_whose_payload_is_lost_leaves_no_request_that_nobody_sta
         assert run.detail["status"] == "SUCCESS"
         shown = {one["nodeId"]: one for one in engine.gateway.nodes(run.execution_id)}
         assert (shown["out"]["in"], shown["ask"]["failed"]) == (2, 1)
+
+
+@virtual_time
+async def test_a_signal_does_not_wait_for_the_next_attempt_at_a_message_whose_payload_is_lost(
+    tmp_path: Path,
+) -> None:
+    retry = {"maxAttempts": 3, "backoffMs": 3_600_000, "maxBackoffMs": 3_600_000}
+    document = line(
+        ("in", "SEQUENCE_TRIGGER", {"count": 1, "intervalMs": 7}),
+        ("large", "LARGE", {}),
+        ("ask", "WAIT_FOR_SIGNAL", {"signal": "go", "engine": {"retry": retry}}),
+        ("out", "COLLECT_TERMINAL", {}),
+    )
+    settings = {"execution.suspend-after": f"{AFTER}s", "payload.claim-check-bytes": "4KiB"}
+    registry = PluginRegistry.load(None, extra=[large])
+    async with engine_on(tmp_path / "data", registry, **settings) as engine:
+        run = await engine.start("s", document)
+        await asyncio.sleep(LONG)
+        assert asleep(engine) == 1
+        pool = BlockingPool(1)
+        await pool.call(lose, tmp_path / "data", 0)
+        pool.close()
+        async with asyncio.timeout(10):
+            # The next attempt asks anew, and finds the signal.
+            assert (await run.node("ask").signal("go")).answer == "QUEUED"
+            assert engine.approvals.page(lambda _: True, 9)[0] == []
+            await run.stop(StopMode.KILL)
+        assert await run.wait(1) == "CANCELLED"

@@ -145,7 +145,7 @@ class NodePolicies:
         held_bytes: what one attempt may hold back.
 
     Attributes:
-        on_failed: told the id of each message that was given up.
+        on_failed: told the id of the message of each attempt that has failed.
     """
 
     __slots__ = (
@@ -224,6 +224,8 @@ class NodePolicies:
         now, told = self._clock.now(), self._mask(describe(error))
         wait = RetryWait(msg.id, attempt, self._wall(), now + seconds, told)
         self._waits = (*(other for other in self._waits if other.due > now), wait)
+        if self.on_failed is not None:
+            self.on_failed(msg.id)
 
     def waits(self) -> list[tuple[RetryWait, datetime]]:
         """The messages that wait for another attempt, and when that is due if nothing pauses."""
