@@ -23,8 +23,8 @@ async def opened(postgres_schema):
     """Makes pools; they are closed behind the test."""
     async with AsyncExitStack() as stack:
 
-        def pool(size: int = 2, **options: Any) -> Pool:
-            made = Pool(Database(postgres_schema)._connected, size, 0, **options)
+        def pool(size: int = 2, patience: float = 0, **options: Any) -> Pool:
+            made = Pool(Database(postgres_schema)._connected, size, patience, **options)
             stack.push_async_callback(made.close)
             return made
 
@@ -70,23 +70,33 @@ async def test_of_many_at_once_no_more_than_its_size_have_one(postgres_schema) -
     await pool.close()
 
 
-async def test_what_is_given_up_in_the_middle_is_used_by_nobody_else(opened) -> None:
-    pool = opened(1)
-    begun = asyncio.Event()
+SLEEPING = """
+SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep%'
+"""
+
+
+async def test_what_is_given_up_in_the_middle_ends_and_its_connection_with_it(opened) -> None:
+    pool, other = opened(1, patience=60), opened(1)
+
+    pids: list[int] = []
 
     async def use() -> None:
-        async with pool.taken() as made:
-            await made.execute("SET application_name = 'given up'")
-            begun.set()
+        async with pool.taken() as made, made.transaction():
+            pids.append(await made.fetchval(PID))
             await made.execute("SELECT pg_sleep(60)")
+
+    async def sleeping() -> int:
+        async with other.taken() as made:
+            return await made.fetchval(SLEEPING)
 
     async with asyncio.TaskGroup() as group:
         using = group.create_task(use())
-        await begun.wait()
+        while not await sleeping():
+            assert not using.done()
         using.cancel()
-    async with pool.taken() as made:
-        assert await made.fetchval("SHOW application_name") != "given up"
-    assert len(pool) == 1
+    assert await pid_of(pool) not in pids
+    while await sleeping() or len(pool) > 1:
+        pass
 
 
 async def test_a_transaction_that_was_left_open_ends_with_its_connection(opened) -> None:

@@ -7,20 +7,24 @@ twice what a small statement does. Feature: DUR-04.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+import asyncpg
+
 from yukta_rx.errors import StoreUnavailableError
+from yukta_rx.streams.aio import Tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    import asyncpg
-
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
 IDLE: Final = 300.0
+
+log = logging.getLogger(__name__)
 
 
 class Pool:
@@ -48,7 +52,9 @@ class Pool:
         self._made: set[Connection] = set()
         self._idle: deque[tuple[Connection, float]] = deque()
         """Those that nobody has, and since when; the one that was used last comes last."""
-        self._time = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
+        self._time = loop.time
+        self._tasks = Tasks(loop)
         self._closed = False
         self.waiting = 0
         """How many wait for one."""
@@ -77,14 +83,14 @@ class Pool:
             self.waiting -= 1
         try:
             made = await self._one()
+            cut = False
             try:
                 yield made
             except (asyncio.CancelledError, TimeoutError):
-                # The statement may still be under way.
-                made.terminate()
+                cut = True
                 raise
             finally:
-                self._give_back(made)
+                self._give_back(made, cut=cut)
         finally:
             self._places.release()
 
@@ -102,8 +108,12 @@ class Pool:
             raise StoreUnavailableError("the database is not open", store="postgres")
         return made
 
-    def _give_back(self, made: Connection) -> None:
+    def _give_back(self, made: Connection, *, cut: bool) -> None:
         now = self._time()
+        if cut:
+            # Its statement may still be under way, and may have begun a transaction.
+            self._tasks.spawn(self._end(made), "yukta end of a connection")
+            return
         if made.is_closed() or made.is_in_transaction():
             self._drop(made)
             # What cut it has cut the others too, as a rule: who tries again gets a new one.
@@ -112,6 +122,15 @@ class Pool:
         self._idle.append((made, now))
         if now - self._idle[0][1] > self._longest:
             self._drop(self._idle.popleft()[0])
+
+    async def _end(self, made: Connection) -> None:
+        """Have the server give up what it does on a connection; then it is of no more use."""
+        try:
+            await made.close(timeout=self._patience)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError) as error:
+            log.debug("a connection is cut off: %s", error)
+        finally:
+            self._drop(made)
 
     def _drop(self, made: Connection) -> None:
         made.terminate()
@@ -128,6 +147,7 @@ class Pool:
         self._closed = True
         for made, _ in self._idle:
             await made.close()
+        await self._tasks.ended()
         self.terminate()
 
     def terminate(self) -> None:
