@@ -254,6 +254,7 @@ class Engine:
         archive = ExecutionArchive(
             stores.archive, stores.checkpoints, settings, self.meters, keeping.forget
         )
+        archive.referring = self.results.waiting
         starter = Starter(
             settings=settings,
             definitions=self.definitions,

@@ -8,18 +8,31 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.contract.archive import run
+from tests.contract.checkpoints import mark
+from tests.contract.results import last, result
 from yukta_rx.config.settings import Settings
 from yukta_rx.durability.archive import FORGET_AFTER, ExecutionArchive
+from yukta_rx.durability.file.blobs import FileBlobStore
+from yukta_rx.durability.file.checkpoints import FileNodeCheckpointStore
+from yukta_rx.durability.file.results import FileResultStore
 from yukta_rx.durability.memory.archive import MemoryExecutionArchiveStore
 from yukta_rx.durability.memory.checkpoints import MemoryNodeCheckpointStore
 from yukta_rx.durability.stores.checkpoints import CheckpointRow
+from yukta_rx.errors import StoreUnavailableError
 from yukta_rx.metrics import Meters
-from yukta_rx.model.message import trigger_message
+from yukta_rx.model.claim import Claim
+from yukta_rx.model.message import Message, trigger_message
 from yukta_rx.model.status import TaskStatus
+from yukta_rx.observe.result_recorder import ResultRecorder
+from yukta_rx.streams.clock import LoopClock
+from yukta_rx.streams.pool import BlockingPool
 from yukta_rx.testing.clock import virtual_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from yukta_rx.durability.stores.results import ResultPart
 
 pytestmark = pytest.mark.feature("DUR-02")
 
@@ -107,3 +120,53 @@ async def test_in_memory_it_costs_nothing_and_is_done_at_once() -> None:
 
         assert await scene.checkpoints.runs() == ("b",)
         assert scene.lineages == [("a",)]
+
+
+class Away(FileResultStore):
+    """Gives no answer, for as long as it is away."""
+
+    away = True
+
+    async def write(self, parts: Sequence[ResultPart]) -> None:
+        if self.away:
+            raise StoreUnavailableError("away")
+        await super().write(parts)
+
+
+@virtual_time
+async def test_a_run_stays_until_results_are_written_that_refer_to_its_payloads(
+    tmp_path: Path,
+) -> None:
+    pool = BlockingPool(2)
+    settings = Settings(restart={"retained_executions": 1})
+    blobs = FileBlobStore(tmp_path / "blobs", pool.call)
+    apart: dict[str, Any] = {"blobs": blobs, "claim_bytes": 1000}
+    checkpoints = FileNodeCheckpointStore(tmp_path / "outputs", pool.call, **apart)
+    memory = MemoryExecutionArchiveStore()
+    archive = ExecutionArchive(memory, checkpoints, settings, Meters())
+    clock = LoopClock(asyncio.get_running_loop())
+    async with (
+        Away(tmp_path / "results", pool.call, **apart) as store,
+        ResultRecorder(store, clock, settings, Meters()) as recorder,
+        archive,
+    ):
+        archive.referring = recorder.runs
+        claim = Claim.of({"text": "x" * 1000}, checkpoints.payload)
+        for name in "ab":
+            message = Message.of(claim, id="m") if name == "a" else Message.of("small", id="m")
+            checkpoints.append(name, "in", CheckpointRow.of([(None, message)]))
+            await mark(checkpoints, name, "in")
+            recorder.add(name, result(1, message.payload), 100, None)
+            recorder.add(name, last(2), 100, None)
+            archive.begin(run(name))
+            await archive.end(name, TaskStatus.SUCCESS, {"in": TaskStatus.SUCCESS}, None)
+        await asyncio.sleep(FORGET_AFTER * 10)
+        #         assert set(await checkpoints.runs()) == {"a", "b"}
+        store.away = False
+        await asyncio.sleep(10)
+
+        assert set(await checkpoints.runs()) == {"b"}
+        found = await store.read("a")
+        assert found is not None
+        assert found.items[0].payload == {"text": "x" * 1000}
+    pool.close()

@@ -46,6 +46,9 @@ _WHOLE = {TaskStatus.SUCCESS, TaskStatus.SKIPPED}
 FORGET_AFTER: Final = 0.1
 """Seconds that a run which has to go waits for others, where forgetting it is a write."""
 
+LOOK_AGAIN: Final = 1.0
+"""Seconds until one is looked at again that has to stay for what is not written yet."""
+
 FORGET_AT_ONCE: Final = 100
 """Runs that are forgotten together."""
 
@@ -91,7 +94,11 @@ class ExecutionArchive:
         self._doomed: set[str] = set()
         self._going: list[str] = []
         """Runs that are to be forgotten, but wait for others."""
+        self.referring: Callable[[], Collection[str]] = tuple
+        """Runs of which something is not written yet that refers to what their nodes emitted; they
+        are forgotten later, where that costs a write."""
         self._timer: asyncio.TimerHandle | None = None
+        self._closing = False
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(self._loop, lambda: None)
 
@@ -107,6 +114,7 @@ class ExecutionArchive:
 
     async def __aexit__(self, *exc: object) -> None:
         """Wait for what is under way."""
+        self._closing = True
         if self._timer is not None:
             self._timer.cancel()
             self._forget_later()
@@ -204,17 +212,26 @@ class ExecutionArchive:
             await self._clear(*execution_ids)
             return
         self._going += execution_ids
-        if self._going and self._timer is None:
-            self._timer = self._loop.call_later(FORGET_AFTER, self._forget_later)
+        self._forget_in(FORGET_AFTER)
+
+    def _forget_in(self, seconds: float) -> None:
+        # What has to stay at the end goes when the next server starts.
+        if self._going and self._timer is None and not self._closing:
+            self._timer = self._loop.call_later(seconds, self._forget_later)
 
     def _forget_later(self) -> None:
         self._timer = None
         self._tasks.spawn(self._forget_going(), "yukta forget runs")
 
     async def _forget_going(self) -> None:
+        staying: list[str] = []
         while self._going:
             going, self._going = self._going[:FORGET_AT_ONCE], self._going[FORGET_AT_ONCE:]
-            await self._clear(*going)
+            referring = set(self.referring())
+            staying += referring.intersection(going)
+            await self._clear(*(name for name in going if name not in referring))
+        self._going += staying
+        self._forget_in(LOOK_AGAIN)
 
     def _uses_lineage(self, execution_id: str, lineage: str) -> None:
         if execution_id not in self._lineages:
@@ -361,4 +378,5 @@ class ExecutionArchive:
             del self._pins[execution_id]
             if execution_id in self._doomed:
                 self._doomed.remove(execution_id)
-                await self._clear(execution_id)
+                waits = execution_id in self.referring()
+                await (self._clear_soon if waits else self._clear)(execution_id)

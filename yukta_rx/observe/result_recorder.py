@@ -141,6 +141,10 @@ class ResultRecorder:
             return 0
         return sum(one.execution_id == execution_id for one, _ in self._behind.waiting)
 
+    def runs(self) -> set[str]:
+        """The runs of which results wait to be written."""
+        return {one.execution_id for one, _ in self._behind.waiting}
+
     def gone(self, execution_id: str) -> int:
         """The cursor up to which results of a live run had to go; 0 if none had to."""
         return self._cuts.get(execution_id, (0, 0))[0]

@@ -20,7 +20,7 @@ from yukta_rx.observe.ring import OVERHEAD, Ring
 from yukta_rx.observe.stores import JournalStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from yukta_rx.config.settings import Settings
     from yukta_rx.observe.result_recorder import ResultRecorder
@@ -335,6 +335,10 @@ class ResultStore(JournalStore[ResultChannel]):
     def unwritten(self, execution_id: str) -> int:
         """How many results of a run could not be written to their durable store so far."""
         return 0 if self.recorder is None else self.recorder.unwritten(execution_id)
+
+    def waiting(self) -> Collection[str]:
+        """The runs of which results wait to be written."""
+        return () if self.recorder is None else self.recorder.runs()
 
     def refuse(self, execution_id: str) -> None:
         """Count a result that came after the end of its run."""
