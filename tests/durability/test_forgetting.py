@@ -133,9 +133,10 @@ class Away(FileResultStore):
         await super().write(parts)
 
 
+@pytest.mark.parametrize("whose", ["a", "what began with it"])
 @virtual_time
 async def test_a_run_stays_until_results_are_written_that_refer_to_its_payloads(
-    tmp_path: Path,
+    tmp_path: Path, whose: str
 ) -> None:
     pool = BlockingPool(2)
     settings = Settings(restart={"retained_executions": 1})
@@ -156,17 +157,17 @@ async def test_a_run_stays_until_results_are_written_that_refer_to_its_payloads(
             message = Message.of(claim, id="m") if name == "a" else Message.of("small", id="m")
             checkpoints.append(name, "in", CheckpointRow.of([(None, message)]))
             await mark(checkpoints, name, "in")
-            recorder.add(name, result(1, message.payload), 100, None)
-            recorder.add(name, last(2), 100, None)
             archive.begin(run(name))
             await archive.end(name, TaskStatus.SUCCESS, {"in": TaskStatus.SUCCESS}, None)
+        recorder.add(whose, result(1, claim), 100, None)
+        recorder.add(whose, last(2), 100, None)
         await asyncio.sleep(FORGET_AFTER * 10)
         #         assert set(await checkpoints.runs()) == {"a", "b"}
         store.away = False
         await asyncio.sleep(10)
 
         assert set(await checkpoints.runs()) == {"b"}
-        found = await store.read("a")
+        found = await store.read(whose)
         assert found is not None
         assert found.items[0].payload == {"text": "x" * 1000}
     pool.close()

@@ -15,7 +15,7 @@ import msgspec
 from yukta_rx.durability.stores.results import ResultPart
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError, YuktaError
 from yukta_rx.model.opened_results import is_closed, opened_result
-from yukta_rx.model.result_lines import encode_result
+from yukta_rx.model.result_lines import claim_in, encode_result
 from yukta_rx.model.results import ResultEvent, ResultType
 from yukta_rx.observe.frames import showable
 from yukta_rx.observe.write_behind import WriteBehind
@@ -142,8 +142,10 @@ class ResultRecorder:
         return sum(one.execution_id == execution_id for one, _ in self._behind.waiting)
 
     def runs(self) -> set[str]:
-        """The runs of which results wait to be written."""
-        return {one.execution_id for one, _ in self._behind.waiting}
+        """The runs of which results wait to be written, and those whose payloads these refer to."""
+        waiting = [one for one, _ in self._behind.waiting]
+        owners = {one.owner for one in map(claim_in, [one.event for one in waiting]) if one}
+        return owners.union([one.execution_id for one in waiting])
 
     def gone(self, execution_id: str) -> int:
         """The cursor up to which results of a live run had to go; 0 if none had to."""

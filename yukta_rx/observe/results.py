@@ -337,7 +337,7 @@ class ResultStore(JournalStore[ResultChannel]):
         return 0 if self.recorder is None else self.recorder.unwritten(execution_id)
 
     def waiting(self) -> Collection[str]:
-        """The runs of which results wait to be written."""
+        """The runs of which results wait to be written, or to whose payloads such results refer."""
         return () if self.recorder is None else self.recorder.runs()
 
     def refuse(self, execution_id: str) -> None:
