@@ -499,6 +499,15 @@ STAY = {
         {},
     ),
     "a buffer": (asking(2, engine={"edgeBuffer": {"size": 10, "overflow": "DROP_OLDEST"}}), {}),
+    "a buffer that dropped some": (
+        line(
+            ("in", "SEQUENCE_TRIGGER", {"count": 9, "intervalMs": 7}),
+            ("slow", "LATER", {"engine": {"edgeBuffer": {"size": 1, "overflow": "DROP_OLDEST"}}}),
+            ("ask", "WAIT_FOR_SIGNAL", {"signal": "go"}),
+            ("out", "COLLECT_TERMINAL", {}),
+        ),
+        {},
+    ),
     "a deadline": (asking(2, engine={"deadlineMs": 10**8}), {}),
     "a timed attempt": (asking(2, engine={"elementTimeoutMs": 10**8}), {}),
 }
@@ -515,7 +524,7 @@ async def test_a_run_that_could_lose_something_stays_as_it_is(name: str) -> None
         "a call is out": {"default_timeout": 100_000},
     }
     plugins = [processor(kind, **more.get(name, {}))(fn) for kind, fn in work.items()]
-    async with engine_of(plugins=plugins) as engine:
+    async with engine_of(plugins=(*PLUGINS, *plugins)) as engine:
         run = await engine.start("s", document)
         await asyncio.sleep(1)
         if document["nodes"][-2]["nodeId"] == "work" and name != "a call is out":

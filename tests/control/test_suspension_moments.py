@@ -20,6 +20,7 @@ from tests.control.suspended import (
     line,
 )
 from tests.control.test_suspension import graph
+from yukta_rx.control.bus import NodeAddress, Statistics
 from yukta_rx.control.commands.step import SetStepMode
 from yukta_rx.control.handles import Execution
 from yukta_rx.control.start_request import StartRequest
@@ -184,30 +185,39 @@ def test_ports_and_signs_of_life_are_those_of_a_run_that_was_not_put_aside(nobod
             await world.sleep(LONG)
             world.look()
             await world.losses()
+            if world.engine.tracker.state(world.run.execution_id).ended:
+                break
+            for node in ("first", "second"):
+                address = NodeAddress("s", world.run.execution_id, node)
+                world.seen.append(world.engine.bus.send(address, Statistics()))
             await world.told(world.run.node("ask").signal("go"))
 
     assert both(routed(*([] if nobody else others)), script, plugins=MORE).slept
 
 
-def test_a_limit_that_the_first_message_told_stays() -> None:
+@virtual_time
+async def test_a_limit_that_the_first_message_told_stays() -> None:
+    @processor("STUCK")
+    async def stuck(msg, cfg, ctx):
+        """Do not come back from the last one."""
+        await asyncio.sleep(0 if msg.payload["n"] < 102 else 100_000)
+        return msg
+
     document = line(
         ("in", "SEQUENCE_TRIGGER", {"count": 3, "start": 100, "intervalMs": 7}),
         ("ask", "WAIT_FOR_SIGNAL", {"signal": "go"}),
-        ("work", "LATER", {"seconds": 1}),
+        ("stuck", "STUCK", {}),
         ("out", "COLLECT_TERMINAL", {}),
     )
     document["nodes"][2]["timeoutSeconds"] = "${payload.n:int}"
-
-    async def script(world: World) -> None:
-        for _ in range(2):
-            await world.sleep(20)
-            await world.told(world.run.node("ask").signal("go"))
-            await world.sleep(LONG)
-            world.look()
-        await world.sleep(1000)
-        world.look()
-
-    assert both(document, script).slept
+    async with engine_of(plugins=[stuck]) as engine:
+        run = await engine.start("s", document)
+        for _ in range(3):
+            await asyncio.sleep(LONG)
+            assert asleep(engine) == 1
+            await run.node("ask").signal("go")
+        assert await run.wait(200) == "FAILURE"
+        assert "no sign of life for 100 s" in run.detail["error"]["detail"]
 
 
 def test_a_run_that_begins_in_the_middle_of_another_is_put_aside_too() -> None:
