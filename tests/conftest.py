@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Done once before a loop runs; a test may do it inside its own.
 BEFORE_THE_LOOP = (
     # The driver looks for certificates and passwords in the home folder whenever it connects.
-    ("yukta_rx/durability/postgres/database.py", {"_connected"}),
+    ("yukta_rx/durability/postgres/database.py", {"__aenter__", "connect", "_acquired", "_read"}),
     # A loop of its own, in a thread or in a command.
     (
         "yukta_rx/durability/postgres/migrate.py",

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import asyncpg
 
-from yukta_rx.durability.postgres._pool import Pool
 from yukta_rx.durability.postgres.fence import hold_fence, stale
 from yukta_rx.errors import StaleLeaderError, StoreUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-    from contextlib import AbstractAsyncContextManager
 
     from yukta_rx.metrics import Meters
 
@@ -90,9 +88,10 @@ class Database:
         self.epoch = 0
         self._url = url
         self._size = size
+        self._waiting = 0
         self.meters = meters
         self.on_stale: Callable[[], None] = lambda: None
-        self._pool: Pool | None = None
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def __aenter__(self) -> Self:
         """Connect.
@@ -100,14 +99,14 @@ class Database:
         Raises:
             StoreUnavailableError: the database does not answer.
         """
-        pool = Pool(self._connected, self._size, CONNECT)
         with failing():
-            async with pool.taken():
-                self._pool = pool
+            self._pool = await asyncpg.create_pool(
+                self._url, min_size=1, max_size=self._size, reset=_as_it_is, **self._options()
+            )
         if self.meters is not None:
-            self.meters.watch("yukta.postgres.connections", lambda: len(pool))
-            self.meters.watch("yukta.postgres.connections.idle", lambda: pool.idle)
-            self.meters.watch("yukta.postgres.connections.wanted", lambda: pool.waiting)
+            self.meters.watch("yukta.postgres.connections", lambda: self._connections()[0])
+            self.meters.watch("yukta.postgres.connections.idle", lambda: self._connections()[1])
+            self.meters.watch("yukta.postgres.connections.wanted", lambda: self._waiting)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -122,7 +121,7 @@ class Database:
             log.warning("connections to the database do not close and are cut off")
             pool.terminate()
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, **settings: str) -> dict[str, Any]:
         limit = str(int(COMMAND * 1000))
         return {
             "timeout": CONNECT,
@@ -135,8 +134,14 @@ class Database:
                 "timezone": "UTC",
                 # It never pays for statements as small as ours.
                 "jit": "off",
+                **settings,
             },
         }
+
+    def _connections(self) -> tuple[int, int]:
+        """How many there are, and how many of them nobody uses."""
+        pool = self._pool
+        return (0, 0) if pool is None else (pool.get_size(), pool.get_idle_size())
 
     def refused(self, rows: int = 1) -> None:
         """Take note of writes that were refused because another server leads."""
@@ -152,13 +157,9 @@ class Database:
         Raises:
             StoreUnavailableError: the database does not answer.
         """
+        options = self._options(plan_cache_mode="force_generic_plan")
         with failing():
-            return await self._connected(plan_cache_mode="force_generic_plan")
-
-    async def _connected(self, **settings: str) -> asyncpg.Connection[asyncpg.Record]:
-        options = self._options()
-        options["server_settings"] |= settings
-        made: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(self._url, **options)
+            made: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(self._url, **options)
         return made
 
     async def check(self) -> None:
@@ -337,10 +338,23 @@ class Database:
             ):
                 yield made
 
-    def _acquired(self) -> AbstractAsyncContextManager[Any]:
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Any]:
         if self._pool is None:
             raise StoreUnavailableError("the database is not open", store="postgres")
-        return self._pool.taken()
+        self._waiting += 1
+        try:
+            made = await self._pool.acquire(timeout=CONNECT)
+        finally:
+            self._waiting -= 1
+        try:
+            yield made
+        finally:
+            await self._pool.release(made)
+
+
+async def _as_it_is(_made: asyncpg.Connection[asyncpg.Record]) -> None:
+    """Nothing of a session is ever changed, so a connection needs no reset, which costs a trip."""
 
 
 # --- what failures mean --------------------------------------------------------------------------
