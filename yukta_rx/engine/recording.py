@@ -44,13 +44,17 @@ class NodeRecorder(Protocol):
     """Records one node of one run; called on the loop.
 
     Attributes:
-        barrier: gives what is waited for when the node has completed, before any child sees that;
-            it does not fail. None if `complete` is all that it takes.
         wants_inputs: whether it asks for the inputs that were finished.
     """
 
-    barrier: Barrier | None
     wants_inputs: bool
+
+    @property
+    def barrier(self) -> Barrier | None:
+        """Gives what is waited for when the node has completed, before any child sees that.
+
+        It does not fail. None if `complete` is all that it takes.
+        """
 
     @property
     def wanted(self) -> bool:
