@@ -13,7 +13,8 @@ from yukta_rx.engine.drops import Drops
 from yukta_rx.engine.fronts import buffer_of, drain, in_front
 from yukta_rx.engine.host import PluginCounts
 from yukta_rx.engine.policies import PLAIN_CALL, STATUS_OF_ERROR, NodePolicies, describe, guarded
-from yukta_rx.engine.rates import RateMeter
+from yukta_rx.engine.progress import node_known
+from yukta_rx.engine.rates import RateMeter, over_life
 from yukta_rx.errors import ConflictError, UpstreamFailedError, YuktaError
 from yukta_rx.model.message import Message
 from yukta_rx.model.policy import OnError
@@ -422,16 +423,7 @@ class NodeRuntime:
     def state(self) -> dict[str, Any]:
         """The node as API.md's `NodeState`."""
         stage, valve = self.stage, self.valve
-        shown: dict[str, Any] = {
-            "nodeId": self.id,
-            "type": self.prepared.spec.type,
-            "kind": str(self.kind),
-            "status": str(self.status),
-        }
-        if self.started_at is not None:
-            shown["startTime"] = rfc3339(self.started_at)
-        if self.ended_at is not None:
-            shown["endTime"] = rfc3339(self.ended_at)
+        shown = node_known(self.prepared, self)
         shown |= self.counters
         shown["attempt"] = 1 if stage is None else stage.attempt
         shown["ratePerSec"] = self.rate()
@@ -452,8 +444,7 @@ class NodeRuntime:
             if self.meter is None:
                 self.meter = RateMeter(self.began)
             return self.meter.read(self._host.loop.time(), count)
-        seconds = (self.ended_at - self.started_at).total_seconds()
-        return round(count / seconds, 1) if seconds > 0 else 0.0
+        return over_life(count, self.started_at, self.ended_at)
 
     def failure(self) -> dict[str, Any]:
         """The node's error: `{exception, detail, messageId?, attempts}`."""

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
+    from yukta_rx.definitions.prepare import PreparedNode
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.run import Run
+    from yukta_rx.engine.suspension import EdgeLeft, NodeLeft
     from yukta_rx.model.status import TaskStatus
     from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.edge import Edge
@@ -127,23 +129,62 @@ def execution_state(run: Shown, now: datetime) -> dict[str, Any]:
     return execution
 
 
+def node_known(node: PreparedNode, of: NodeRuntime | NodeLeft) -> dict[str, Any]:
+    """What the state of a node begins with: what it is, its status, its times."""
+    shown: dict[str, Any] = {
+        "nodeId": node.node_id,
+        "type": node.spec.type,
+        "kind": str(node.spec.kind),
+        "status": str(of.status),
+    }
+    if of.started_at is not None:
+        shown["startTime"] = rfc3339(of.started_at)
+    if of.ended_at is not None:
+        shown["endTime"] = rfc3339(of.ended_at)
+    return shown
+
+
 def _edge_state(edge: Edge, run: Run) -> dict[str, Any]:
     now = edge.src.circuit.loop.time()
     meter = run.rates.get(edge)
     if meter is None and run.ended_at is None:
         meter = run.rates[edge] = RateMeter(now, edge.passed)
-    shown: dict[str, Any] = {"source": edge.src.plan.name, "target": edge.dst.plan.name}
-    if edge.port is not None:
-        shown["sourcePort"] = edge.port
-    shown |= {
-        "passed": edge.passed,
-        "ratePerSec": 0.0 if meter is None else meter.read(now, edge.passed),
-        "waiting": edge.waiting + _in_buffer(edge),
-        "dropped": edge.dropped,
-        "blockedMs": round(edge.blocked_seconds() * 1000),
-    }
+    ends = edge.src.plan.name, edge.dst.plan.name, edge.port
+    waiting = edge.waiting + _in_buffer(edge)
+    shown = edge_state(ends, edge, meter, now, waiting=waiting, blocked=edge.blocked_seconds())
     if edge.blocked_at is not None:
         shown["pacedBy"] = edge.dst.plan.name
+    return shown
+
+
+def edge_state(
+    ends: tuple[str, str, str | None],
+    of: Edge | EdgeLeft,
+    meter: RateMeter | None,
+    now: float,
+    *,
+    waiting: int,
+    blocked: float,
+) -> dict[str, Any]:
+    """An edge as API.md's `EdgeState`.
+
+    Args:
+        ends: its source, its target and the port at its source.
+        of: what it has counted.
+        meter: its rate, if anybody has looked at it.
+        now: the time of the loop.
+        waiting: messages on it.
+        blocked: seconds that its source has waited for it.
+    """
+    source, target, port = ends
+    shown: dict[str, Any] = {"source": source, "target": target}
+    if port is not None:
+        shown["sourcePort"] = port
+    shown["passed"] = of.passed
+    shown["ratePerSec"] = 0.0 if meter is None else meter.read(now, of.passed)
+    shown["waiting"] = waiting
+    shown["dropped"] = of.dropped
+    shown["blockedMs"] = round(blocked * 1000)
     return shown
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 WINDOW: Final = 1.0
 """Seconds over which a rate is taken, at least; up to twice that where it is read often."""
+
+
+def over_life(count: int, started_at: datetime, ended_at: datetime) -> float:
+    """The rate of what has ended."""
+    seconds = (ended_at - started_at).total_seconds()
+    return round(count / seconds, 1) if seconds > 0 else 0.0
 
 
 class RateMeter:

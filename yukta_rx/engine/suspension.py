@@ -17,10 +17,9 @@ from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from yukta_rx.engine.progress import in_document_order
-from yukta_rx.engine.rates import RateMeter
+from yukta_rx.engine.progress import edge_state, in_document_order, node_known
+from yukta_rx.engine.rates import RateMeter, over_life
 from yukta_rx.model.status import TaskStatus
-from yukta_rx.model.times import rfc3339
 from yukta_rx.plugins.contract import PluginKind, Shape
 from yukta_rx.streams.aio import WorkerStage
 from yukta_rx.streams.concurrent import ConcurrentStage
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.engine.suspendable import SuspendableRun
     from yukta_rx.model.message import Message
-    from yukta_rx.model.workflow import Edge as EdgeDefinition
     from yukta_rx.model.workflow import WorkflowDefinition
     from yukta_rx.streams.circuit import Circuit
     from yukta_rx.streams.edge import Edge
@@ -181,17 +179,7 @@ def node_states(prepared: PreparedWorkflow, left: Left, now: float) -> list[dict
 
 
 def _node_state(node: PreparedNode, was: NodeLeft, now: float) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "nodeId": node.node_id,
-        "type": node.spec.type,
-        "kind": str(node.spec.kind),
-        "status": str(was.status),
-    }
-    if was.started_at is not None:
-        shown["startTime"] = rfc3339(was.started_at)
-    if was.ended_at is not None:
-        shown["endTime"] = rfc3339(was.ended_at)
-    return shown | {
+    return node_known(node, was) | {
         "in": 0 if node.spec.kind is PluginKind.TRIGGER else was.number("received"),
         "out": 0 if node.spec.kind is PluginKind.TERMINAL else was.number("emitted"),
         "failed": was.number("failed"),
@@ -212,8 +200,7 @@ def _rate(was: NodeLeft, now: float) -> float:
     count = max(was.number("received"), was.number("emitted"))
     if was.ended_at is None:
         return was.meter.read(now, count)
-    seconds = (was.ended_at - was.started_at).total_seconds()
-    return round(count / seconds, 1) if seconds > 0 else 0.0
+    return over_life(count, was.started_at, was.ended_at)
 
 
 def looked_at(left: Left, now: float) -> Left:
@@ -237,24 +224,15 @@ def looked_at(left: Left, now: float) -> Left:
 def edge_states(definition: WorkflowDefinition, left: Left, now: float) -> list[dict[str, Any]]:
     """Every edge of the document as API.md's `EdgeState`, at a time of the loop."""
     held = Counter(place for node in left.nodes for place, _ in node.more.hand)
-    return [
-        _edge_state(definition.edges[edge.of], edge, held[place], now)
-        for place, edge in enumerate(left.edges)
-        if edge.of is not None
-    ]
-
-
-def _edge_state(of: EdgeDefinition, edge: EdgeLeft, held: int, now: float) -> dict[str, Any]:
-    shown: dict[str, Any] = {"source": of.source, "target": of.target}
-    if of.source_port is not None:
-        shown["sourcePort"] = of.source_port
-    return shown | {
-        "passed": edge.passed,
-        "ratePerSec": 0.0 if edge.meter is None else edge.meter.read(now, edge.passed),
-        "waiting": len(edge.waiting) + held,
-        "dropped": edge.dropped,
-        "blockedMs": round(edge.blocked * 1000),
-    }
+    shown = []
+    for place, edge in enumerate(left.edges):
+        if edge.of is not None:
+            of = definition.edges[edge.of]
+            ends = of.source, of.target, of.source_port
+            waiting = len(edge.waiting) + held[place]
+            blocked = edge.blocked
+            shown.append(edge_state(ends, edge, edge.meter, now, waiting=waiting, blocked=blocked))
+    return shown
 
 
 def edges_of(definition: WorkflowDefinition, circuit: Circuit) -> list[Edge]:
