@@ -27,6 +27,7 @@ from yukta_rx.streams.clock import PausableClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractAsyncContextManager
     from datetime import datetime
 
     from yukta_rx.durability.stores.input_requests import Answer, InputRequestStore
@@ -202,12 +203,11 @@ class SignalWaits:
         if self._open.get(wait.request.request_id) is wait:
             del self._open[wait.request.request_id]
 
-    async def attended(self, place: Place, name: str, request_id: str | None = None) -> None:
-        """Wait until somebody stands behind the wait that a signal is for, if it was left.
-
-        The run may have ended then.
-        """
-        await self._desk(place).attended(name, request_id)
+    def coming(
+        self, place: Place, name: str, request_id: str | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """A signal comes to a node of a live run, see `Desk.coming`; that may have ended then."""
+        return self._desk(place).coming(name, request_id)
 
     async def send(
         self, place: Place, name: str, answer: Answer, request_id: str | None = None
@@ -215,7 +215,7 @@ class SignalWaits:
         """Give a signal to a node: to the message that has waited longest for it, or keep it.
 
         Args:
-            place: the node; of a live run, and `attended`.
+            place: the node; of a live run, to which a signal is `coming`.
             name: of the signal.
             answer: what it says.
             request_id: answer this request and no other.

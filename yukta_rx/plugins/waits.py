@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,7 @@ from yukta_rx.durability.stores.input_requests import RequestState
 from yukta_rx.errors import ConflictError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from datetime import datetime
 
     from yukta_rx.durability.stores.input_requests import Answer, InputRequest, InputRequestStore
@@ -180,7 +181,7 @@ class Wait:
 class Desk:
     """The waits of one node, in the order in which they were asked, and its turn."""
 
-    __slots__ = ("_watching", "closed", "kept", "lineage", "turn", "waits")
+    __slots__ = ("_coming", "_watching", "closed", "kept", "lineage", "turn", "waits")
 
     def __init__(self, lineage: str) -> None:
         self.kept = False
@@ -188,13 +189,24 @@ class Desk:
         self.turn = asyncio.Lock()
         self.waits: dict[Wait, None] = {}
         self.closed = False
+        self._coming = 0
         self._watching: asyncio.Future[None] | None = None
 
-    async def attended(self, name: str, request_id: str | None) -> None:
-        """Wait until somebody stands behind the wait that a signal is for.
+    @asynccontextmanager
+    async def coming(self, name: str, request_id: str | None) -> AsyncIterator[None]:
+        """A signal comes: wait until somebody stands behind the wait that it is for.
 
-        Its run was taken up because of that signal, and the call comes in a moment.
+        Its run was taken up because of that signal, and the call comes in a moment. It is not put
+        aside again before the signal has come.
         """
+        self._coming += 1
+        try:
+            await self._attended(name, request_id)
+            yield
+        finally:
+            self._coming -= 1
+
+    async def _attended(self, name: str, request_id: str | None) -> None:
         while (wait := self.find(name, request_id)) is not None and wait.left:
             if self._watching is None or self._watching.done():
                 self._watching = asyncio.get_running_loop().create_future()
@@ -222,7 +234,7 @@ class Desk:
     @property
     def still(self) -> bool:
         """Whether all that goes on here is that messages wait."""
-        usual = not (self.turn.locked() or self.closed or self.kept)
+        usual = not (self.turn.locked() or self._coming or self.closed or self.kept)
         return usual and not any(wait.over or wait.left for wait in self.waits)
 
 

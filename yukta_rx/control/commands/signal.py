@@ -117,21 +117,21 @@ class SignalNode(OfNode):
         self.examine(desk)
         run = desk.run(self.execution_id)
         place = place_of(run, run.node(self.node_id))
-        await desk.approvals.signals.attended(place, self.signal, self.approval_id)
-        # A run that was taken up for this signal may have ended meanwhile, or its node.
-        if self.approval_id is None:
-            self._check_node(desk)
-        else:
-            self._check_open(desk, self.approval_id)
-        answered = await desk.approvals.send(
-            place,
-            self.signal,
-            decision=self.decision or APPROVE,
-            data=copy_payload(self.data),
-            comment=self.comment,
-            actor=desk.actor,
-            approval_id=self.approval_id,
-        )
+        async with desk.approvals.signals.coming(place, self.signal, self.approval_id):
+            # A run that was taken up for this signal may have ended meanwhile, or its node.
+            if self.approval_id is None:
+                self._check_node(desk)
+            else:
+                self._check_open(desk, self.approval_id)
+            answered = await desk.approvals.send(
+                place,
+                self.signal,
+                decision=self.decision or APPROVE,
+                data=copy_payload(self.data),
+                comment=self.comment,
+                actor=desk.actor,
+                approval_id=self.approval_id,
+            )
         return Effect(answer="ACCEPTED" if answered else "QUEUED")
 
 
