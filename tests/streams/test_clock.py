@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from yukta_rx.streams.clock import SOON, LoopClock, PausableClock
+from yukta_rx.streams.clock import LoopClock, PausableClock
 from yukta_rx.testing.clock import EPOCH, virtual_time
 
 pytestmark = pytest.mark.feature("ENG-05")
@@ -219,50 +219,3 @@ async def test_a_timer_can_be_cancelled_while_the_clock_stands_still() -> None:
     await asyncio.sleep(10)
 
     assert fired == []
-
-
-@virtual_time
-async def test_timers_fire_at_their_time_however_far_away_it_is() -> None:
-    base, _ = clocks()
-    fired: list[tuple[str, float]] = []
-    for name, due in (("far", 7200), ("near", SOON / 2), ("next", SOON), ("then", SOON * 1.5)):
-        base.call_at(due, lambda name=name: fired.append((name, base.now())))  # type: ignore[misc]
-    await base.sleep(SOON * 1.25)
-    base.call_at(SOON * 1.4, lambda: fired.append(("late", base.now())))
-    await base.sleep(7200)
-
-    assert fired == [
-        ("near", SOON / 2),
-        ("next", SOON),
-        ("late", SOON * 1.4),
-        ("then", SOON * 1.5),
-        ("far", 7200),
-    ]
-
-
-@pytest.mark.parametrize("after", [0, SOON / 2, SOON * 2])
-@virtual_time
-async def test_a_timer_that_is_cancelled_never_fires(after: float) -> None:
-    base, _ = clocks()
-    fired: list[str] = []
-    timer = base.call_at(SOON * 3, lambda: fired.append("cancelled"))
-    base.call_at(SOON * 3, lambda: fired.append("kept"))
-    await base.sleep(after)
-    timer.cancel()
-    timer.cancel()
-    await base.sleep(3600)
-
-    assert fired == ["kept"]
-
-
-@virtual_time
-async def test_timers_of_several_clocks_of_one_loop_are_looked_at_together() -> None:
-    clock, other = LoopClock(asyncio.get_running_loop()), LoopClock(asyncio.get_running_loop())
-    fired: list[float] = []
-    clock.call_at(1, lambda: fired.append(clock.now()))
-    other.call_at(2, lambda: fired.append(other.now()))
-    await clock.sleep(1.5)
-    other.call_at(2.5, lambda: fired.append(other.now()))
-    await clock.sleep(5)
-
-    assert fired == [1, 2, 2.5]

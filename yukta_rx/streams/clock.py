@@ -11,15 +11,10 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Protocol
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-SOON: Final = 0.25
-"""Seconds; a timer that is due later costs little if it is cancelled before that."""
 
 
 class Timer(Protocol):
@@ -42,74 +37,14 @@ class Clock(Protocol):
         """Wait until `seconds` of this clock have passed."""
 
 
-class _LateTimer:
-    """One that is not due soon; `handle` is None until the loop knows it."""
-
-    __slots__ = ("callback", "handle", "waiting", "when")
-
-    def __init__(
-        self, waiting: dict[_LateTimer, None], when: float, callback: Callable[[], None]
-    ) -> None:
-        self.waiting = waiting
-        self.when = when
-        self.callback = callback
-        self.handle: asyncio.TimerHandle | None = None
-        waiting[self] = None
-
-    def cancel(self) -> None:
-        if self.handle is None:
-            self.waiting.pop(self, None)
-        else:
-            self.handle.cancel()
-
-
-class _LateTimers:
-    """The timers of one loop that it does not know yet.
-
-    Nearly all are limits that are cancelled at once, where all goes well. Those that are left at
-    the next look are handed to the loop; the others cost a fifth of what they would cost there.
-    """
-
-    # No reference to the loop, which could then never be collected.
-    __slots__ = ("_looks_at", "_waiting")
-
-    def __init__(self) -> None:
-        self._waiting: dict[_LateTimer, None] = {}
-        self._looks_at: float | None = None
-
-    def call_at(
-        self, loop: asyncio.AbstractEventLoop, when: float, callback: Callable[[], None]
-    ) -> Timer:
-        looks_at = self._looks_at
-        if looks_at is None:
-            looks_at = loop.time() + SOON
-            if when > looks_at:
-                self._looks_at = looks_at
-                loop.call_at(looks_at, self._look, loop)
-        if when <= looks_at:
-            return loop.call_at(when, callback)
-        return _LateTimer(self._waiting, when, callback)
-
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._looks_at = None
-        for timer in self._waiting:
-            timer.handle = loop.call_at(timer.when, timer.callback)
-        self._waiting.clear()
-
-
-_late_timers: WeakKeyDictionary[asyncio.AbstractEventLoop, _LateTimers] = WeakKeyDictionary()
-
-
 class LoopClock:
     """The event loop's own time."""
 
-    __slots__ = ("_late", "_loop", "_wall")
+    __slots__ = ("_loop", "_wall")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._wall: Callable[[], float] = getattr(loop, "wall_time", time.time)
-        late = _late_timers.get(loop)
-        self._late = _late_timers.setdefault(loop, _LateTimers()) if late is None else late
 
     def now(self) -> float:
         """The loop's time in seconds."""
@@ -121,7 +56,7 @@ class LoopClock:
 
     def call_at(self, when: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` once the loop's time has reached `when`."""
-        return self._late.call_at(self._loop, when, callback)
+        return self._loop.call_at(when, callback)
 
     async def sleep(self, seconds: float) -> None:
         """Wait `seconds` of the loop's time."""
