@@ -283,8 +283,8 @@ class Timed(asyncpg.Connection):  # type: ignore[misc]
 class TimedDatabase(Database):
     """A database whose statements are timed."""
 
-    def _options(self) -> dict[str, Any]:
-        return {**super()._options(), "connection_class": Timed}
+    def _options(self, **settings: str) -> dict[str, Any]:
+        return {**super()._options(**settings), "connection_class": Timed}
 
 
 async def recovered(count: int, *, each: int, kept: int) -> float:
