@@ -343,7 +343,7 @@ class TooLarge(Counting):
 
 @virtual_time
 async def test_a_breakpoint_lets_pass_what_cannot_be_opened_whatever_the_reason(
-    tmp_path: Path, world: Any
+    tmp_path: Path, world: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = {
         "in": "LARGE",
@@ -369,6 +369,10 @@ async def test_a_breakpoint_lets_pass_what_cannot_be_opened_whatever_the_reason(
     assert outcome.status == "SUCCESS"
     assert outcome.nodes["a"]["failed"] == 1
     assert [payload["n"] for _, payload in SEEN] == [0, 0, -1, 2, -2, 3, -3, 4, -4, 5, -5]
+    # No store said that, so nobody else would.
+    [told] = [one for one in caplog.records if one.getMessage().startswith("breakpoints of node a")]
+    assert told.exc_info is not None
+    assert told.exc_info[0] is MemoryError
 
 
 # --- afterwards ----------------------------------------------------------------------------------

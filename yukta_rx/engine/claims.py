@@ -10,14 +10,15 @@ Feature: DUR-02.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
-from contextlib import suppress
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 from yukta_rx.errors import StoreUnavailableError, UnserialisablePayloadError
 from yukta_rx.model.claim import Claim
+from yukta_rx.model.log_fields import log_fields
 from yukta_rx.model.message import Message, Routed, copy_payload
 from yukta_rx.model.preview import LONGEST, preview
 from yukta_rx.model.weight import weigh
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from yukta_rx.engine.breakpoints import Breakpoint
     from yukta_rx.engine.node import NodeRuntime
     from yukta_rx.model.codec import Blob
+
+log = logging.getLogger(__name__)
 
 KEPT: Final = 64 << 20
 """Bytes of texts whose payloads stay open for others that want them too, in all runs together; one
@@ -403,10 +406,17 @@ class _Judged:
         return any(point(msg) for point in self._points)
 
     async def _judge(self, msg: Message) -> None:
-        holds = False
-        with suppress(Exception):
-            # If it cannot be opened the call says so, with the policy that the node has for that.
+        try:
             holds = self._hold(await self._claims.whole(msg))
+        except StoreUnavailableError:
+            # The call says so, with the policy that the node has for that.
+            holds = False
+        except Exception:
+            holds = False
+            context = self._node.context
+            run = None if context is None else context.execution_id
+            told = "breakpoints of node %s let message %s go, a defect"
+            log.exception(told, self._node.id, msg.id, extra=log_fields(run, self._node.id))
         self._verdicts[msg] = holds
         if self._node.stage is not None and not self._node.stage.ended:
             self._node.stage.wake()

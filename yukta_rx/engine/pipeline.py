@@ -81,10 +81,7 @@ def node_plan(
         "idle": idle,
         "deadline": deadline,
         "observer": node,
-        "tap": hooks.tap,
-        "on_finished": hooks.on_finished,
-        "barrier": hooks.barrier,
-        "keeper": hooks.keeper,
+        **hooks._asdict(),
     }
     if not parents:
         return Wired(NodePlan(name=node.id, last=Slot.BROADCAST, **fields), None)
@@ -124,10 +121,7 @@ def passing_plan(
         gate=node.valve,
         observer=node,
         last=Slot.BROADCAST,
-        tap=hooks.tap,
-        on_finished=hooks.on_finished,
-        barrier=hooks.barrier,
-        keeper=hooks.keeper,
+        **hooks._asdict(),
     )
     return Wired(plan, plan)
 
@@ -140,10 +134,7 @@ def replay_plan(node: NodeRuntime, ready: Ready, hooks: Hooks) -> Wired:
         gate=node.valve,
         observer=node,
         last=Slot.BROADCAST,
-        tap=hooks.tap,
-        on_finished=hooks.on_finished,
-        barrier=hooks.barrier,
-        keeper=hooks.keeper,
+        **hooks._asdict(),
     )
     # What a buffer in front of the node dropped then is among what was recorded.
     return Wired(plan, plan)

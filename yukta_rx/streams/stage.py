@@ -20,6 +20,7 @@ Feature: ENG-01, ENG-02.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -477,12 +478,7 @@ class Stage:
             if watch is not None:
                 watch.stop()
         if self.plan.observer is not None:
-            try:
-                self.plan.observer.ended(self, outcome, error)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as failure:
-                self.circuit.report(self, failure)
+            self.circuit.guard(self, partial(self.plan.observer.ended, self, outcome, error))
         passed_on = error if outcome is Outcome.FAILED else None
         for edge in self.outs:
             edge.close(passed_on)
